@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where and in which order, never what: any plan for a config gives the same training. Plain data, JSON both ways
+// (docs/formats/plan.md), edited by people, stored with the run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "strata/spec/model_spec.h"
+
+namespace strata {
+
+enum class ActivationPolicy { kKeep, kSelective, kFull };
+enum class GradientReduce { kLast, kEach };  // once after the last micro-batch, or into a shard every micro-batch
+
+// The strategy of one layer. tp * dp = ranks of a stage for every layer.
+struct LayerPlan {
+  int64_t tp = 1;
+  int64_t dp = 1;
+  int zero = 0;  // 0 replicate, 1 shard optimizer state, 2 and gradients, 3 and parameters
+  ActivationPolicy activations = ActivationPolicy::kKeep;
+  bool operator==(const LayerPlan&) const = default;
+};
+
+struct Plan {
+  int64_t num_ranks = 1;
+  std::vector<int64_t> stage_layers;  // layers on each pipeline stage, in order; size = pipeline degree
+  std::vector<LayerPlan> layers;      // one per layer: embedding, (attention, mlp) per block, head
+  int64_t micro_batch = 1;            // samples per micro-batch and data-parallel rank
+  int64_t accumulation = 1;           // micro-batches per step
+  GradientReduce reduce = GradientReduce::kLast;
+  int64_t threads = 1;  // compute threads of a rank
+  bool operator==(const Plan&) const = default;
+};
+
+// Layers of a model in order: embedding, then attention and MLP of every block, then head.
+inline int64_t num_layers(const ModelSpec& model) { return 2 + 2 * model.num_blocks; }
+
+// The plan of one rank with everything resident and one activation policy everywhere.
+Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation, int64_t threads);
+
+// Every number a plan must satisfy for this model; throws Error with both numbers and what would work
+// (6 heads over tp 4, 5 layers in stages of 2 + 2, 5 ranks for tp 2 x pp 2, ...).
+void validate_plan(const Plan& plan, const ModelSpec& model);
+
+nlohmann::json to_json(const Plan& plan);
+// Unknown keys are errors.
+Plan parse_plan(const nlohmann::json& json, const std::string& where);
+Plan read_plan(const std::string& path);
+
+}  // namespace strata
