@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs every script FOLDER/*.sh in the order of their names, or FOLDER/ROW.sh only. Goes on after a failure and then
+# fails. Usage: scripts/run_rows.sh FOLDER [ROW]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=${1:?usage: scripts/run_rows.sh FOLDER [ROW]}
+row=${2:-*}
+failed=0
+found=0
+for script in "$folder"/$row.sh; do
+  [ -f "$script" ] || continue
+  found=1
+  echo "== $(basename "$script" .sh)"
+  bash "$script" || { echo "$script failed" >&2; failed=1; }
+done
+if [ "$found" = 0 ]; then
+  rows=$(cd "$folder" 2>/dev/null && ls -- *.sh 2>/dev/null | sed 's/\.sh$//' | tr '\n' ' ' || true)
+  echo "no row '$row' in $folder; rows: ${rows:-none}" >&2
+  exit 2
+fi
+exit $failed
