@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model is, independent of how it is placed: the meaning of a Hugging Face config.json.
-// Plain data; reading and writing config.json is read_model_spec / write below, and refuses what it does not understand.
+// What a model is, independent of how it is placed: the meaning of a Hugging Face config.json (gpt2 or llama).
+// Plain data. Reading refuses what it does not understand: a key that is neither read nor known to be without effect is an
+// Error. Absent keys take the defaults of transformers 5. parse_model_spec(to_config_json(spec)) == spec.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -30,14 +32,16 @@ struct ModelSpec {
   PositionKind positions = PositionKind::kLearned;
   float rope_theta = 10000.0f;
   bool tied_head = true;
-  bool attention_bias = true;  // on the QKV and output projections
+  bool attention_bias = true;  // on the QKV and the output projection
   bool mlp_bias = true;
   float attention_dropout = 0.0f;
   float residual_dropout = 0.0f;
   float embedding_dropout = 0.0f;
   float init_std = 0.02f;
-  int64_t bos_token = -1;  // -1: none
+  // -1: none. May lie outside the vocabulary (files written with the defaults of transformers): such a token never occurs.
+  int64_t bos_token = -1;
   int64_t eos_token = -1;
+  std::vector<int64_t> other_eos_tokens;  // when config.json lists several
 
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t attended_width() const { return heads * head_dim; }
@@ -48,9 +52,10 @@ struct ModelSpec {
 // `where` names the source in messages. Throws Error (bad input) for a family, key value or size that is not understood,
 // with the numbers (hidden 385 is not a multiple of 6 heads) and what would work.
 ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
+// The path is a config.json or the folder that holds one.
 ModelSpec read_model_spec(const std::string& config_json_path);
 
-// The config.json that transformers reads back as the same model.
+// The config.json that transformers (4 and 5) reads back as the same model.
 nlohmann::json to_config_json(const ModelSpec& spec);
 
 }  // namespace strata

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/spec/plan.h"
+
+#include <limits>
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "strata/base/error.h"
+#include "strata/spec/json_reader.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
+
+const std::vector<std::string>& activation_names() {
+  static const std::vector<std::string> names = {"keep", "selective", "full"};
+  return names;
+}
+
+const std::vector<std::string>& reduce_names() {
+  static const std::vector<std::string> names = {"last", "each"};
+  return names;
+}
+
+LayerPlan parse_layer(JsonReader& reader) {
+  const LayerPlan defaults;
+  LayerPlan layer;
+  layer.tp = reader.integer("tp", defaults.tp, 1, kMaxCount);
+  layer.dp = reader.integer("dp", defaults.dp, 1, kMaxCount);
+  layer.zero = static_cast<int>(reader.integer("zero", defaults.zero, 0, 3));
+  layer.activations = static_cast<ActivationPolicy>(reader.choice("activations", 0, activation_names()));
+  return layer;
+}
+
+std::vector<LayerPlan> parse_layers(const json& list, const std::string& where) {
+  if (!list.is_array()) throw_bad_input("{}: layers must be a list of objects, found {}", where, list.type_name());
+  std::vector<LayerPlan> layers;
+  for (size_t i = 0; i < list.size(); ++i) {
+    JsonReader reader(list[i], fmt::format("{} layers[{}]", where, i));
+    const int64_t count = reader.integer("count", 1, 1, 1'000'000);
+    layers.insert(layers.end(), static_cast<size_t>(count), parse_layer(reader));
+    reader.refuse_unknown({{"tensor_parallel", "tp"}, {"data_parallel", "dp"}, {"recompute", "activations"}});
+  }
+  return layers;
+}
+
+std::vector<int64_t> parse_stages(const json& list, const std::string& where) {
+  std::vector<int64_t> stages;
+  const bool is_list = list.is_array();
+  for (const json& layers : list) {
+    if (!is_list || !layers.is_number_integer() || layers < 1 || layers > kMaxCount) break;
+    stages.push_back(layers.get<int64_t>());
+  }
+  if (!is_list || stages.empty() || stages.size() != list.size()) {
+    throw_bad_input("{}: stage_layers must be a list of layer counts of at least 1 such as [5, 5], found {}", where, list.dump());
+  }
+  return stages;
+}
+
+std::string layer_name(size_t index, size_t num_layers) {
+  if (index == 0) return "layer 0 (embedding)";
+  if (index + 1 == num_layers) return fmt::format("layer {} (head)", index);
+  return fmt::format("layer {} ({} of block {})", index, index % 2 == 1 ? "attention" : "MLP", (index - 1) / 2);
+}
+
+std::string divisors(int64_t number) {
+  std::vector<int64_t> found;
+  for (int64_t divisor = 1; divisor <= number && found.size() < 8; ++divisor) {
+    if (number % divisor == 0) found.push_back(divisor);
+  }
+  return fmt::format("{}", fmt::join(found, ", "));
+}
+
+void check_positives(const Plan& plan) {
+  const std::pair<const char*, int64_t> counts[] = {{"num_ranks", plan.num_ranks},
+                                                    {"micro_batch", plan.micro_batch},
+                                                    {"accumulation", plan.accumulation},
+                                                    {"threads", plan.threads}};
+  for (const auto& [name, value] : counts) {
+    if (value < 1 || value > kMaxCount) throw_bad_input("plan: {} is {}, must be from 1 to {}", name, value, kMaxCount);
+  }
+}
+
+void check_stages(const Plan& plan, const ModelSpec& model) {
+  const int64_t wanted = num_layers(model);
+  if (static_cast<int64_t>(plan.layers.size()) != wanted) {
+    throw_bad_input("plan: {} layers are planned, the model has {} (embedding, attention and MLP of {} blocks, head)",
+                    plan.layers.size(), wanted, model.num_blocks);
+  }
+  int64_t staged = 0;
+  for (const int64_t layers : plan.stage_layers) {
+    if (layers < 1 || layers > wanted) {
+      throw_bad_input("plan: a stage of {} layers in stage_layers [{}]; each stage needs 1 to {} layers", layers,
+                      fmt::join(plan.stage_layers, ", "), wanted);
+    }
+    staged += layers;
+  }
+  if (staged != wanted) {
+    throw_bad_input("plan: stage_layers [{}] hold {} layers, the model has {}; the stages must add up to {}",
+                    fmt::join(plan.stage_layers, ", "), staged, wanted, wanted);
+  }
+}
+
+// Splitting of heads and MLP channels. The embedding and the head split the vocabulary unevenly where they must.
+void check_tensor_split(const Plan& plan, const ModelSpec& model, size_t index) {
+  const int64_t tp = plan.layers[index].tp;
+  if (index == 0 || index + 1 == plan.layers.size()) return;
+  const std::string name = layer_name(index, plan.layers.size());
+  if (index % 2 == 1) {
+    const int64_t common = std::gcd(model.heads, model.kv_heads);
+    if (model.heads % tp != 0) throw_bad_input("plan: {}: {} heads over tp {}; tp may be {}", name, model.heads, tp, divisors(common));
+    if (model.kv_heads % tp != 0) {
+      throw_bad_input("plan: {}: {} kv_heads over tp {}; tp may be {}", name, model.kv_heads, tp, divisors(common));
+    }
+  } else if (model.ffn % tp != 0) {
+    throw_bad_input("plan: {}: {} MLP channels over tp {}; tp may be {}", name, model.ffn, tp, divisors(model.ffn));
+  }
+}
+
+void check_layer(const Plan& plan, const ModelSpec& model, size_t index) {
+  const LayerPlan& layer = plan.layers[index];
+  const LayerPlan& first = plan.layers[0];
+  const std::string name = layer_name(index, plan.layers.size());
+  if (layer.tp < 1 || layer.dp < 1 || layer.tp > kMaxCount || layer.dp > kMaxCount) {
+    throw_bad_input("plan: {}: tp {} and dp {} must be from 1 to {}", name, layer.tp, layer.dp, kMaxCount);
+  }
+  if (layer.zero < 0 || layer.zero > 3) throw_bad_input("plan: {}: zero is {}, must be 0, 1, 2 or 3", name, layer.zero);
+  if (layer.tp * layer.dp != first.tp * first.dp) {
+    throw_bad_input("plan: {}: tp {} x dp {} = {} ranks, layer 0 has tp {} x dp {} = {}; tp x dp must be equal for all layers", name,
+                    layer.tp, layer.dp, layer.tp * layer.dp, first.tp, first.dp, first.tp * first.dp);
+  }
+  check_tensor_split(plan, model, index);
+}
+
+void check_ranks(const Plan& plan) {
+  const auto stages = static_cast<int64_t>(plan.stage_layers.size());
+  const int64_t tp = plan.layers[0].tp, dp = plan.layers[0].dp;
+  // Compared by division: the product may exceed 63 bits.
+  if (plan.num_ranks % stages != 0 || plan.num_ranks / stages != tp * dp) {
+    throw_bad_input("plan: num_ranks is {}, but {} stages x tp {} x dp {} need {}", plan.num_ranks, stages, tp, dp,
+                    static_cast<double>(stages) * static_cast<double>(tp * dp));
+  }
+}
+
+}  // namespace
+
+Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation, int64_t threads) {
+  Plan plan;
+  plan.stage_layers = {num_layers(model)};
+  plan.layers.assign(static_cast<size_t>(num_layers(model)), LayerPlan{.activations = activations});
+  plan.micro_batch = micro_batch;
+  plan.accumulation = accumulation;
+  plan.threads = threads;
+  return plan;
+}
+
+void validate_plan(const Plan& plan, const ModelSpec& model) {
+  check_positives(plan);
+  check_stages(plan, model);
+  for (size_t index = 0; index < plan.layers.size(); ++index) check_layer(plan, model, index);
+  check_ranks(plan);
+}
+
+json to_json(const Plan& plan) {
+  json layers = json::array();
+  for (size_t begin = 0, end; begin < plan.layers.size(); begin = end) {
+    const LayerPlan& layer = plan.layers[begin];
+    for (end = begin + 1; end < plan.layers.size() && plan.layers[end] == layer;) ++end;
+    layers.push_back({{"count", end - begin},
+                      {"tp", layer.tp},
+                      {"dp", layer.dp},
+                      {"zero", layer.zero},
+                      {"activations", activation_names()[static_cast<size_t>(layer.activations)]}});
+  }
+  return {{"num_ranks", plan.num_ranks},
+          {"stage_layers", plan.stage_layers},
+          {"layers", layers},
+          {"micro_batch", plan.micro_batch},
+          {"accumulation", plan.accumulation},
+          {"reduce", reduce_names()[static_cast<size_t>(plan.reduce)]},
+          {"threads", plan.threads}};
+}
+
+Plan parse_plan(const json& object, const std::string& where) {
+  JsonReader reader(object, where);
+  Plan plan;
+  plan.num_ranks = reader.integer("num_ranks", std::nullopt, 1, kMaxCount);
+  plan.stage_layers = parse_stages(reader.at("stage_layers"), where);
+  plan.layers = parse_layers(reader.at("layers"), where);
+  plan.micro_batch = reader.integer("micro_batch", std::nullopt, 1, kMaxCount);
+  plan.accumulation = reader.integer("accumulation", std::nullopt, 1, kMaxCount);
+  plan.reduce = static_cast<GradientReduce>(reader.choice("reduce", std::nullopt, reduce_names()));
+  plan.threads = reader.integer("threads", std::nullopt, 1, kMaxCount);
+  reader.refuse_unknown({{"world_size", "num_ranks"}, {"gradient_accumulation_steps", "accumulation"}});
+  return plan;
+}
+
+Plan read_plan(const std::string& path) { return parse_plan(read_json_file(path), path); }
+
+}  // namespace strata

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/spec/plan.h"
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "strata/base/error.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+ModelSpec small_model() {
+  ModelSpec model;
+  model.num_blocks = 2;
+  model.heads = 6;
+  model.kv_heads = 2;
+  model.ffn = 96;
+  return model;
+}
+
+// Two stages, tp 2 x dp 3, twelve ranks.
+Plan valid_plan() {
+  Plan plan = single_rank_plan(small_model(), ActivationPolicy::kSelective, 4, 2, 8);
+  for (LayerPlan& layer : plan.layers) layer = {2, 3, 1, ActivationPolicy::kKeep};
+  plan.stage_layers = {4, 2};
+  plan.num_ranks = 12;
+  return plan;
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+std::string refusal_after(const std::function<void(Plan&)>& change) {
+  Plan plan = valid_plan();
+  change(plan);
+  return refusal([&] { validate_plan(plan, small_model()); });
+}
+
+TEST(Plan, SingleRankPlanIsValid) {
+  const Plan plan = single_rank_plan(small_model(), ActivationPolicy::kFull, 4, 2, 8);
+  validate_plan(plan, small_model());
+  EXPECT_EQ(plan.layers.size(), 6u);
+  EXPECT_EQ(plan.layers[3].activations, ActivationPolicy::kFull);
+  EXPECT_EQ(plan.stage_layers, std::vector<int64_t>{6});
+  validate_plan(valid_plan(), small_model());
+}
+
+TEST(Plan, RefusesHeadsAndChannelsThatDoNotSplit) {
+  const auto with_tp = [](Plan& plan, int64_t tp) {
+    for (LayerPlan& layer : plan.layers) layer.tp = tp;
+    plan.num_ranks = 2 * tp * 3;
+  };
+  EXPECT_THAT(refusal_after([&](Plan& plan) { with_tp(plan, 4); }),
+              AllOf(HasSubstr("layer 1 (attention of block 0)"), HasSubstr("6 heads over tp 4"), HasSubstr("tp may be 1, 2")));
+  EXPECT_THAT(refusal_after([&](Plan& plan) { with_tp(plan, 3); }), HasSubstr("2 kv_heads over tp 3"));
+  ModelSpec odd = small_model();
+  odd.ffn = 95;
+  EXPECT_THAT(refusal([&] { validate_plan(valid_plan(), odd); }),
+              AllOf(HasSubstr("layer 2 (MLP of block 0)"), HasSubstr("95 MLP channels over tp 2"), HasSubstr("1, 5, 19, 95")));
+}
+
+TEST(Plan, EmbeddingAndHeadMaySplitAnyVocabulary) {
+  Plan plan = valid_plan();
+  plan.layers.front() = {6, 1};
+  plan.layers.back() = {6, 1};
+  validate_plan(plan, small_model());
+}
+
+TEST(Plan, RefusesStagesThatDoNotHoldTheLayers) {
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.stage_layers = {2, 2}; }), AllOf(HasSubstr("[2, 2] hold 4 layers"), HasSubstr("has 6")));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.stage_layers = {6, 0}; }), HasSubstr("a stage of 0 layers"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.stage_layers = {}; }), HasSubstr("hold 0 layers"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers.pop_back(); }), AllOf(HasSubstr("5 layers are planned"), HasSubstr("has 6"), HasSubstr("2 blocks")));
+}
+
+TEST(Plan, RefusesRanksThatAreNotTheProduct) {
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.num_ranks = 5; }),
+              AllOf(HasSubstr("num_ranks is 5"), HasSubstr("2 stages x tp 2 x dp 3 need 12")));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[2].dp = 2; }), AllOf(HasSubstr("tp 2 x dp 2 = 4"), HasSubstr("tp 2 x dp 3 = 6")));
+  EXPECT_THAT(refusal_after([](Plan& plan) {
+                for (LayerPlan& layer : plan.layers) layer = {2, 2'147'483'647};
+              }),
+              HasSubstr("num_ranks is 12"));
+}
+
+TEST(Plan, RefusesNumbersOutOfRange) {
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.micro_batch = 0; }), HasSubstr("micro_batch is 0"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.accumulation = -1; }), HasSubstr("accumulation is -1"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.threads = 0; }), HasSubstr("threads is 0"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.num_ranks = 0; }), HasSubstr("num_ranks is 0"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].zero = 4; }), HasSubstr("zero is 4"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].tp = 0; }), HasSubstr("tp 0 and dp 3"));
+}
+
+TEST(Plan, JsonRoundTripsAndMergesEqualNeighbours) {
+  Plan plan = valid_plan();
+  plan.layers[2].activations = ActivationPolicy::kFull;
+  plan.layers[5].zero = 3;
+  plan.reduce = GradientReduce::kEach;
+  EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+  EXPECT_EQ(to_json(plan)["layers"].size(), 4u);  // 2, 1, 2 and 1 layers
+  EXPECT_EQ(to_json(plan)["layers"][0]["count"], 2);
+}
+
+TEST(Plan, LayerKeysHaveDefaults) {
+  const json object = json::parse(R"({"num_ranks": 1, "stage_layers": [6], "layers": [{"count": 6}], "micro_batch": 1,
+                                      "accumulation": 1, "reduce": "last", "threads": 1})");
+  EXPECT_EQ(parse_plan(object, "plan.json"), single_rank_plan(small_model(), ActivationPolicy::kKeep, 1, 1, 1));
+}
+
+TEST(Plan, ParsingRefusesWhatItDoesNotUnderstand) {
+  const auto refusal_with = [](const char* key, const json& value) {
+    json object = to_json(valid_plan());
+    object[key] = value;
+    return refusal([&] { parse_plan(object, "plan.json"); });
+  };
+  EXPECT_THAT(refusal_with("micro_batches", 2), HasSubstr("unknown key micro_batches = 2 in plan.json: did you mean micro_batch?"));
+  EXPECT_THAT(refusal_with("layers", {{{"tpp", 2}}}), HasSubstr("unknown key tpp = 2 in plan.json layers[0]: did you mean tp?"));
+  EXPECT_THAT(refusal_with("layers", {{{"activations", "some"}}}), AllOf(HasSubstr("\"some\""), HasSubstr("keep, selective, full")));
+  EXPECT_THAT(refusal_with("layers", {{{"zero", 4}}}), HasSubstr("zero is 4, must be from 0 to 3"));
+  EXPECT_THAT(refusal_with("layers", {{{"count", 0}}}), HasSubstr("count is 0"));
+  EXPECT_THAT(refusal_with("layers", 3), HasSubstr("must be a list"));
+  EXPECT_THAT(refusal_with("layers", {3}), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(refusal_with("stage_layers", 3), HasSubstr("stage_layers must be a list"));
+  EXPECT_THAT(refusal_with("stage_layers", json::array()), HasSubstr("stage_layers must be a list"));
+  EXPECT_THAT(refusal_with("stage_layers", {3, "x"}), HasSubstr("[3,\"x\"]"));
+  EXPECT_THAT(refusal_with("reduce", "never"), AllOf(HasSubstr("\"never\""), HasSubstr("last, each")));
+  EXPECT_THAT(refusal_with("threads", 0), HasSubstr("threads is 0"));
+  json incomplete = to_json(valid_plan());
+  incomplete.erase("threads");
+  EXPECT_THAT(refusal([&] { parse_plan(incomplete, "plan.json"); }), HasSubstr("key threads is missing"));
+}
+
+TEST(Plan, ReadsFiles) {
+  const std::string path = testing::TempDir() + "strata_plan_test.json";
+  std::ofstream(path) << to_json(valid_plan()).dump(2);
+  EXPECT_EQ(read_plan(path), valid_plan());
+  std::filesystem::remove(path);
+  EXPECT_THROW(read_plan(path), Error);
+}
+
+}  // namespace
+}  // namespace strata
