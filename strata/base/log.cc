@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/base/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <unistd.h>
+
+#include <memory>
+
+namespace strata {
+namespace {
+
+spdlog::logger make_logger() {
+  spdlog::logger logger("strata", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger.set_pattern(::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K%v" : "%v");
+  logger.flush_on(spdlog::level::info);
+  return logger;
+}
+
+}  // namespace
+
+void log_line(LogLevel level, std::string_view message) {
+  static spdlog::logger logger = make_logger();
+  if (level == LogLevel::kWarning) {
+    logger.warn("warning: {}", message);
+  } else {
+    logger.info("{}", message);
+  }
+}
+
+}  // namespace strata
