@@ -9,6 +9,7 @@ install(TARGETS strata EXPORT StrataTargets)
 install(TARGETS strata_command)
 install(DIRECTORY strata/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/strata
   FILES_MATCHING PATTERN "*.h"
+  PATTERN "testing*.h" EXCLUDE
   PATTERN "kernels/cpu" EXCLUDE
   PATTERN "kernels/ref" EXCLUDE)
 install(EXPORT StrataTargets NAMESPACE Strata:: DESTINATION ${strata_package_dir})
