@@ -29,7 +29,7 @@ struct StepMetrics {
   double seconds_save = 0;
   double seconds_eval = 0;
   int64_t skipped_steps = 0;              // of the whole run: updates left out because a gradient was not finite
-  std::optional<double> validation_loss;  // present when this step was evaluated
+  std::optional<double> validation_loss = {};  // present when this step was evaluated
 };
 
 struct MetricColumn {
