@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which sample comes when, and the batch sheet of a step. The samples of a run are one endless sequence: the concatenation of
+// epochs, each a permutation keyed by (seed, epoch). Any place of it is computed directly, so the only state is the number of
+// samples seen. Batches run across epoch borders; only the last batch of a run or of an evaluation may be short.
+// Pure but for reading the dataset; no allocation after the first fill of a sheet.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "strata/data/dataset.h"
+#include "strata/spec/batch_sheet.h"
+
+namespace strata {
+
+class SampleOrder {
+ public:
+  static SampleOrder shuffled(int64_t num_samples, uint64_t seed) { return {num_samples, seed, true}; }
+  // 0 .. num_samples - 1, once: evaluation.
+  static SampleOrder sequential(int64_t num_samples) { return {num_samples, 0, false}; }
+
+  // The sample at a place of the run.
+  int64_t at(int64_t place) const;
+
+ private:
+  SampleOrder(int64_t num_samples, uint64_t seed, bool shuffle) : num_samples_(num_samples), seed_(seed), shuffle_(shuffle) {}
+  int64_t num_samples_;
+  uint64_t seed_;
+  bool shuffle_;
+};
+
+struct BatchExtent {
+  int64_t first_place = 0;  // in the sample order: the samples seen before this batch
+  int64_t num_samples = 0;  // the global batch, or what is left of the run; at most micro_batch * accumulation
+  int64_t micro_batch = 0;
+  int64_t accumulation = 0;
+};
+
+// Fills one micro-batch per storage (`accumulation` of them, each for micro_batch * seq tokens and micro_batch sequences), in
+// order; in a short batch the last micro-batches have fewer or no sequences.
+void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
+                      std::span<const MicroBatchStorage> storages, BatchSheet& sheet);
+
+}  // namespace strata
