@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/layers/declaration.h"
+
+#include "strata/base/error.h"
+#include "strata/layers/parameters.h"
+
+namespace strata {
+namespace {
+
+TensorDecl activation(std::string_view name, int64_t width, Layout layout = Layout::kComplete, Saving saving = Saving::kNone,
+                      std::vector<int> recomputed_from = {}) {
+  return {name, width, false, layout, saving, std::move(recomputed_from), false};
+}
+
+TensorDecl kept_f32(std::string_view name, int64_t width, Layout layout) { return {name, width, true, layout, Saving::kKept, {}, false}; }
+
+// The parameters of a segment that exist in this model.
+std::vector<int> present(std::initializer_list<int> indices) {
+  std::vector<int> result;
+  for (int index : indices)
+    if (index >= 0) result.push_back(index);
+  return result;
+}
+
+LayerDecl declare_embedding(const ModelSpec& model) {
+  using namespace embedding_tensor;
+  LayerDecl layer{};
+  layer.kind = LayerKind::kEmbedding;
+  layer.name = "embedding";
+  layer.tensors = {activation("x", model.hidden), activation("dx", model.hidden)};
+  layer.parameters = embedding_parameter_table(model);
+  const EmbeddingParameters p = embedding_parameters(model);
+  SegmentDecl embed{};
+  embed.name = "embed";
+  embed.parameters = present({p.token, p.position});
+  embed.forward = {{}, {kX}};
+  embed.backward_weight = {{kDx}, {kDx}};  // dropout's backward is in place
+  layer.segments = {embed};
+  layer.output = kX;
+  layer.output_gradient = kDx;
+  return layer;
+}
+
+LayerDecl declare_attention(const ModelSpec& model, int64_t block) {
+  using namespace attention_tensor;
+  LayerDecl layer{};
+  layer.kind = LayerKind::kAttention;
+  layer.block = block;
+  layer.name = fmt::format("attention.{}", block);
+  layer.tensors = {activation("x", model.hidden, Layout::kComplete, Saving::kKept),
+                   kept_f32("stats", 2, Layout::kComplete),
+                   activation("normed", model.hidden, Layout::kComplete, Saving::kCheap, {kX, kStats}),
+                   activation("qkv", model.qkv_width(), Layout::kSharded, Saving::kKept),
+                   activation("attended", model.attended_width(), Layout::kSharded, Saving::kKept),
+                   kept_f32("lse", model.heads, Layout::kSharded),
+                   activation("y", model.hidden, Layout::kPartial),
+                   activation("dy", model.hidden),
+                   activation("dattended", model.attended_width(), Layout::kSharded),
+                   activation("dqkv", model.qkv_width(), Layout::kSharded),
+                   activation("dnormed", model.hidden, Layout::kPartial),
+                   activation("dx", model.hidden, Layout::kPartial),
+                   activation("kv_cache", 2 * model.kv_heads * model.head_dim, Layout::kSharded)};
+  layer.parameters = attention_parameter_table(model, block);
+  const AttentionParameters p = attention_parameters(model);
+  SegmentDecl qkv{}, core{}, output{};
+  qkv.name = "qkv";
+  qkv.parameters = present({p.norm_weight, p.norm_bias, p.qkv_weight, p.qkv_bias});
+  qkv.forward = {{kX}, {kStats, kNormed, kQkv}};
+  qkv.backward_input = {{kX, kStats, kDy, kDqkv}, {kDnormed, kDx}};
+  qkv.backward_weight = {{kX, kStats, kNormed, kDqkv, kDnormed}, {}};
+  core.name = "core";
+  core.forward = {{kQkv}, {kAttended, kLse}};
+  core.backward_input = {{kQkv, kAttended, kLse, kDattended}, {kDqkv}};
+  core.decode = {{kQkv, kKvCache}, {kAttended, kLse, kKvCache}};
+  output.name = "output";
+  output.parameters = present({p.output_weight, p.output_bias});
+  output.forward = {{kAttended, kX}, {kY}};
+  output.backward_input = {{kDy}, {kDattended}};
+  output.backward_weight = {{kAttended, kDy}, {}};
+  layer.segments = {qkv, core, output};
+  layer.input = kX;
+  layer.output = kY;
+  layer.output_gradient = kDy;
+  layer.input_gradient = kDx;
+  return layer;
+}
+
+LayerDecl declare_mlp(const ModelSpec& model, int64_t block) {
+  using namespace mlp_tensor;
+  LayerDecl layer{};
+  layer.kind = LayerKind::kMlp;
+  layer.block = block;
+  layer.name = fmt::format("mlp.{}", block);
+  layer.tensors = {activation("x", model.hidden, Layout::kComplete, Saving::kKept),
+                   kept_f32("stats", 2, Layout::kComplete),
+                   activation("normed", model.hidden, Layout::kComplete, Saving::kCheap, {kX, kStats}),
+                   activation("pre", model.up_width(), Layout::kSharded, Saving::kKept),
+                   activation("act", model.ffn, Layout::kSharded, Saving::kCheap, {kPre}),
+                   activation("y", model.hidden, Layout::kPartial),
+                   activation("dy", model.hidden),
+                   activation("dact", model.ffn, Layout::kSharded),
+                   activation("dpre", model.up_width(), Layout::kSharded),
+                   activation("dnormed", model.hidden, Layout::kPartial),
+                   activation("dx", model.hidden, Layout::kPartial)};
+  layer.parameters = mlp_parameter_table(model, block);
+  const MlpParameters p = mlp_parameters(model);
+  SegmentDecl up{}, down{};
+  up.name = "up";
+  up.parameters = present({p.norm_weight, p.norm_bias, p.up_weight, p.up_bias});
+  up.forward = {{kX}, {kStats, kNormed, kPre, kAct}};
+  up.backward_input = {{kX, kStats, kDy, kPre, kDact}, {kDpre, kDnormed, kDx}};
+  up.backward_weight = {{kX, kStats, kNormed, kDpre, kDnormed}, {}};
+  down.name = "down";
+  down.parameters = present({p.down_weight, p.down_bias});
+  down.forward = {{kAct, kX}, {kY}};
+  down.backward_input = {{kDy}, {kDact}};
+  down.backward_weight = {{kAct, kDy}, {}};
+  layer.segments = {up, down};
+  layer.input = kX;
+  layer.output = kY;
+  layer.output_gradient = kDy;
+  layer.input_gradient = kDx;
+  return layer;
+}
+
+LayerDecl declare_head(const ModelSpec& model) {
+  using namespace head_tensor;
+  LayerDecl layer{};
+  layer.kind = LayerKind::kHead;
+  layer.name = "head";
+  layer.tensors = {activation("x", model.hidden, Layout::kComplete, Saving::kKept),
+                   kept_f32("stats", 2, Layout::kComplete),
+                   activation("normed", model.hidden),
+                   activation("dnormed", model.hidden),
+                   activation("dx", model.hidden),
+                   {"logits", model.vocab, true, Layout::kComplete, Saving::kNone, {}, true}};
+  layer.parameters = head_parameter_table(model);
+  const HeadParameters p = head_parameters(model);
+  if (model.tied_head) layer.tied_parameter = p.weight;
+  SegmentDecl loss{};
+  loss.name = "loss";
+  loss.parameters = present({p.norm_weight, p.norm_bias, p.weight});
+  loss.forward = {{kX}, {kStats, kNormed}};
+  loss.backward = {{kX}, {kStats, kNormed, kDnormed, kDx}};
+  loss.decode = {{kX}, {kStats, kNormed, kLogits}};
+  layer.segments = {loss};
+  layer.input = kX;
+  layer.input_gradient = kDx;
+  return layer;
+}
+
+}  // namespace
+
+std::vector<LayerDecl> declare_layers(const ModelSpec& model) {
+  std::vector<LayerDecl> layers;
+  layers.push_back(declare_embedding(model));
+  for (int64_t block = 0; block < model.num_blocks; ++block) {
+    layers.push_back(declare_attention(model, block));
+    layers.push_back(declare_mlp(model, block));
+  }
+  layers.push_back(declare_head(model));
+  return layers;
+}
+
+int64_t count_parameters(const std::vector<LayerDecl>& layers) {
+  int64_t total = 0;
+  for (const LayerDecl& layer : layers)
+    for (size_t index = 0; index < layer.parameters.size(); ++index)
+      if (static_cast<int>(index) != layer.tied_parameter) total += layer.parameters[index].num_elements();
+  return total;
+}
+
+const DirectionDecl& direction_of(const SegmentDecl& segment, Direction direction) {
+  switch (direction) {
+    case Direction::kForward: return segment.forward;
+    case Direction::kBackwardInput: return segment.backward_input;
+    case Direction::kBackwardWeight: return segment.backward_weight;
+    case Direction::kBackward: return segment.backward;
+    case Direction::kDecode: return segment.decode.empty() ? segment.forward : segment.decode;
+    case Direction::kRecompute: break;
+  }
+  STRATA_CHECK(false, "recompute reads what the tensor is recomputed from, segment {}", segment.name);
+  return segment.forward;
+}
+
+std::string_view direction_name(Direction direction) {
+  switch (direction) {
+    case Direction::kForward: return "forward";
+    case Direction::kRecompute: return "recompute";
+    case Direction::kBackwardInput: return "backward-input";
+    case Direction::kBackwardWeight: return "backward-weight";
+    case Direction::kBackward: return "backward";
+    case Direction::kDecode: return "decode";
+  }
+  return "?";
+}
+
+}  // namespace strata

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a layer is, as data: its tensors, its segments (longest parts that need no other rank) with what each direction reads
+// and writes, and its parameters. The compiler, the memory planner, checkpoints, Hugging Face folders and `strata program` all
+// read these tables; strata/model holds one plain function per segment and direction. Pure: no device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "strata/spec/model_spec.h"
+
+namespace strata {
+
+enum class LayerKind : uint8_t { kEmbedding, kAttention, kMlp, kHead };
+
+// Directions of a segment. kBackward is the fused form of both parts (the head: its logits are never whole).
+enum class Direction : uint8_t { kForward, kRecompute, kBackwardInput, kBackwardWeight, kBackward, kDecode };
+
+// Over the tensor-parallel group a tensor is complete on every rank, a partial sum on each, or split by channels.
+enum class Layout : uint8_t { kComplete, kPartial, kSharded };
+
+// What happens to a tensor between forward and backward when activations are kept selectively.
+enum class Saving : uint8_t {
+  kNone,   // not read by backward, or a gradient
+  kKept,   // the result of a product, or tiny
+  kCheap,  // elementwise from kept tensors: TensorDecl::recomputed_from
+};
+
+// One row per token. Widths are of the whole tensor; a sharded one holds width / tp.
+struct TensorDecl {
+  std::string_view name;
+  int64_t width = 0;
+  bool f32 = false;  // otherwise the storage precision
+  Layout layout = Layout::kComplete;
+  Saving saving = Saving::kNone;
+  std::vector<int> recomputed_from;
+  bool single_row = false;  // one row for the whole micro-batch (the logits of generation)
+};
+
+struct DirectionDecl {
+  std::vector<int> reads;
+  std::vector<int> writes;
+  bool empty() const { return reads.empty() && writes.empty(); }
+};
+
+struct SegmentDecl {
+  std::string_view name;
+  std::vector<int> parameters;
+  DirectionDecl forward;
+  DirectionDecl backward_input;   // empty: no such part
+  DirectionDecl backward_weight;  // empty: no such part
+  DirectionDecl backward;         // fused; used instead of the two when not empty
+  DirectionDecl decode;           // empty: forward serves
+};
+
+enum class Partition : uint8_t { kReplicated, kRows, kCols };
+enum class Init : uint8_t { kZeros, kOnes, kNormal, kNormalResidual };  // residual: std / sqrt(2 * blocks)
+
+// How a Hugging Face tensor lies in a parameter: rows [row_begin, row_begin + rows), transposed when the family stores (in, out).
+// For vectors (rows == 1) the range is over columns.
+struct HubPart {
+  std::string name;
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool transposed = false;
+};
+
+struct ParameterDecl {
+  std::string name;  // global and unique: "attention.3.qkv.weight"
+  int64_t rows = 0;
+  int64_t cols = 0;
+  bool matrix = true;  // matrices decay by default, vectors (norms, biases) do not
+  Partition partition = Partition::kReplicated;
+  bool partial_over_tp = false;  // replicated, and every tensor-parallel rank has only a part of its gradient
+  Init init = Init::kNormal;
+  std::vector<HubPart> hub;
+  int64_t num_elements() const { return rows * cols; }
+};
+
+struct LayerDecl {
+  LayerKind kind = LayerKind::kEmbedding;
+  int64_t block = 0;
+  std::string name;  // "embedding", "attention.3", "mlp.3", "head"
+  std::vector<TensorDecl> tensors;
+  std::vector<SegmentDecl> segments;
+  std::vector<ParameterDecl> parameters;
+  int tied_parameter = -1;   // index in `parameters` that aliases the token table of the embedding
+  int input = -1;            // tensor read from the layer before
+  int output = -1;           // tensor handed to the layer after
+  int output_gradient = -1;  // gradient read from the layer after
+  int input_gradient = -1;   // gradient handed to the layer before
+};
+
+// Tensor indices, shared with strata/model.
+namespace embedding_tensor {
+enum : int { kX, kDx, kCount };
+}
+namespace attention_tensor {
+enum : int { kX, kStats, kNormed, kQkv, kAttended, kLse, kY, kDy, kDattended, kDqkv, kDnormed, kDx, kKvCache, kCount };
+}
+namespace mlp_tensor {
+enum : int { kX, kStats, kNormed, kPre, kAct, kY, kDy, kDact, kDpre, kDnormed, kDx, kCount };
+}
+namespace head_tensor {
+enum : int { kX, kStats, kNormed, kDnormed, kDx, kLogits, kCount };
+}
+// Segment indices.
+namespace attention_segment {
+enum : int { kQkv, kCore, kOutput };
+}
+namespace mlp_segment {
+enum : int { kUp, kDown };
+}
+
+// Parameter indices; -1 where a model has no such parameter.
+struct AttentionParameters {
+  int norm_weight = -1, norm_bias = -1, qkv_weight = -1, qkv_bias = -1, output_weight = -1, output_bias = -1;
+};
+struct MlpParameters {
+  int norm_weight = -1, norm_bias = -1, up_weight = -1, up_bias = -1, down_weight = -1, down_bias = -1;
+};
+struct HeadParameters {
+  int norm_weight = -1, norm_bias = -1, weight = -1;
+};
+struct EmbeddingParameters {
+  int token = -1, position = -1;
+};
+AttentionParameters attention_parameters(const ModelSpec& model);
+MlpParameters mlp_parameters(const ModelSpec& model);
+HeadParameters head_parameters(const ModelSpec& model);
+EmbeddingParameters embedding_parameters(const ModelSpec& model);
+
+// The whole model, in order: embedding, attention and MLP of every block, head.
+std::vector<LayerDecl> declare_layers(const ModelSpec& model);
+
+// Parameters of all layers without the tied alias: the model's parameter count.
+int64_t count_parameters(const std::vector<LayerDecl>& layers);
+
+const DirectionDecl& direction_of(const SegmentDecl& segment, Direction direction);
+std::string_view direction_name(Direction direction);
+
+}  // namespace strata

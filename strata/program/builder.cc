@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/base/error.h"
+#include "strata/program/builder.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace strata {
+namespace {
+
+bool contains(const std::vector<int>& list, int value) { return std::find(list.begin(), list.end(), value) != list.end(); }
+
+bool has_weight_gradients(Direction direction) { return direction == Direction::kBackwardWeight || direction == Direction::kBackward; }
+
+bool is_dropped(const TensorDecl& tensor, ActivationPolicy policy) {
+  if (policy == ActivationPolicy::kSelective) return tensor.saving == Saving::kCheap;
+  return policy == ActivationPolicy::kFull && tensor.saving != Saving::kNone;
+}
+
+int producer_of(const LayerDecl& layer, int tensor) {
+  for (size_t segment = 0; segment < layer.segments.size(); ++segment)
+    if (contains(layer.segments[segment].forward.writes, tensor)) return static_cast<int>(segment);
+  return -1;
+}
+
+}  // namespace
+
+ProgramBuilder::ProgramBuilder(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                               const std::vector<Booking>& persistent, std::string name, int64_t capacity_tokens)
+    : input_(input), layers_(layers), set_(set), place_(place_of_rank(input.plan, input.rank)), capacity_tokens_(capacity_tokens),
+      gradient_(set.chunks.size(), -1) {
+  program_.name = std::move(name);
+  program_.rank = input.rank;
+  program_.bookings = persistent;
+}
+
+int ProgramBuilder::book(std::string name, int64_t bytes, BookingKind kind, Tier tier) {
+  program_.bookings.push_back({std::move(name), bytes, kind, tier, false, -1});
+  return static_cast<int>(program_.bookings.size()) - 1;
+}
+
+int ProgramBuilder::group(const std::string& name, std::vector<int> ranks) {
+  for (size_t index = 0; index < groups_.size(); ++index)
+    if (groups_[index].ranks == ranks) return static_cast<int>(index);
+  groups_.push_back({name, std::move(ranks)});
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+int ProgramBuilder::tensor_group() {
+  std::vector<int> ranks;
+  for (int64_t tensor = 0; tensor < place_.tp; ++tensor) ranks.push_back(place_.global_rank(place_.stage, place_.data, tensor));
+  return group("tensor", std::move(ranks));
+}
+
+int ProgramBuilder::chunk_group(const Chunk& chunk) {
+  std::vector<int> ranks;
+  for (int64_t data = 0; data < place_.dp; ++data)
+    for (int64_t tensor = 0; tensor < place_.tp; ++tensor)
+      if (chunk.over_tp || tensor == place_.tensor) ranks.push_back(place_.global_rank(place_.stage, data, tensor));
+  return group(chunk.over_tp ? "replica" : "data", std::move(ranks));
+}
+
+int ProgramBuilder::world_group() {
+  std::vector<int> ranks(place_.stages * place_.dp * place_.tp);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group("world", std::move(ranks));
+}
+
+Instruction& ProgramBuilder::emit(Op op, Queue queue) {
+  Instruction& instruction = program_.instructions.emplace_back();
+  instruction.op = op;
+  instruction.queue = queue;
+  return instruction;
+}
+
+int64_t ProgramBuilder::tensor_elements(int layer, int tensor) const {
+  const TensorDecl& decl = layers_[layer].tensors[tensor];
+  const int64_t width = decl.layout == Layout::kSharded ? decl.width / place_.tp : decl.width;
+  return width * (decl.single_row ? 1 : capacity_tokens_);
+}
+
+int ProgramBuilder::book_tensor(int layer, int tensor, int micro_batch) {
+  const TensorDecl& decl = layers_[layer].tensors[tensor];
+  const int64_t element_bytes = decl.f32 || input_.precision == Precision::kF32 ? 4 : 2;
+  const int booking = book(fmt::format("{}.{}.mb{}", layers_[layer].name, decl.name, micro_batch),
+                           tensor_elements(layer, tensor) * element_bytes, BookingKind::kActivation);
+  if (decl.layout == Layout::kPartial && place_.tp > 1) partial_.insert(booking);
+  bind(layer, tensor, micro_batch, booking);
+  return booking;
+}
+
+int ProgramBuilder::instance(int layer, int tensor, int micro_batch) {
+  const Key key{layer, tensor, micro_batch};
+  if (!instances_.contains(key)) recompute(layer, tensor, micro_batch);
+  return instances_.at(key);
+}
+
+int ProgramBuilder::complete(int layer, int tensor, int micro_batch) {
+  const int booking = instance(layer, tensor, micro_batch);
+  if (partial_.erase(booking) == 0) return booking;
+  const int over = tensor_group();
+  Instruction& reduce = emit(Op::kCollective, Queue::kTensorGroup);
+  reduce.collective = CollectiveKind::kAllReduce;
+  reduce.group = over;
+  reduce.micro_batch = micro_batch;
+  reduce.elements = tensor_elements(layer, tensor);
+  reduce.uses.push_back({booking, Access::kReadWrite, Role::kMessage, -1});
+  return booking;
+}
+
+// A tensor that was dropped after forward: elementwise from what was kept, or its segment's forward again.
+void ProgramBuilder::recompute(int layer, int tensor, int micro_batch) {
+  const TensorDecl& decl = layers_[layer].tensors[tensor];
+  const int segment = producer_of(layers_[layer], tensor);
+  STRATA_CHECK(segment >= 0, "{}.{} of micro-batch {} is read and was never written", layers_[layer].name, decl.name, micro_batch);
+  const bool cheap = decl.saving == Saving::kCheap &&
+                     std::all_of(decl.recomputed_from.begin(), decl.recomputed_from.end(),
+                                 [&](int from) { return instances_.contains({layer, from, micro_batch}); });
+  if (!cheap) return run(layer, segment, Direction::kForward, micro_batch);
+  Instruction instruction{};
+  use_tensors(instruction, {decl.recomputed_from, {tensor}}, layer, micro_batch);
+  use_parameters(instruction, layer);
+  instruction.direction = Direction::kRecompute;
+  instruction.layer = layer;
+  instruction.segment = segment;
+  instruction.recomputed = tensor;
+  instruction.micro_batch = micro_batch;
+  program_.instructions.push_back(std::move(instruction));
+}
+
+void ProgramBuilder::use_tensors(Instruction& instruction, const DirectionDecl& direction, int layer, int micro_batch) {
+  for (int tensor : direction.reads) {
+    const bool partial_welcome = layers_[layer].tensors[tensor].layout == Layout::kPartial;
+    const int booking = partial_welcome ? instance(layer, tensor, micro_batch) : complete(layer, tensor, micro_batch);
+    const Access access = contains(direction.writes, tensor) ? Access::kReadWrite : Access::kRead;
+    instruction.uses.push_back({booking, access, Role::kTensor, tensor});
+  }
+  for (int tensor : direction.writes)
+    if (!contains(direction.reads, tensor)) instruction.uses.push_back({book_tensor(layer, tensor, micro_batch), Access::kWrite, Role::kTensor, tensor});
+}
+
+// Every parameter of the layer is offered; a run uses those of its segment.
+void ProgramBuilder::use_parameters(Instruction& instruction, int layer) {
+  for (int parameter = 0; parameter < static_cast<int>(layers_[layer].parameters.size()); ++parameter) {
+    const int chunk = find_parameter(layer, parameter).first;
+    instruction.uses.push_back({set_.parameter_booking[chunk], Access::kRead, Role::kParameter, parameter});
+  }
+}
+
+std::pair<int, int> ProgramBuilder::find_parameter(int layer, int parameter) const {
+  const bool borrowed = parameter == layers_[layer].tied_parameter && place_.first_layer == 0;
+  const int owner_layer = borrowed ? 0 : layer;
+  const int owner_parameter = borrowed ? 0 : parameter;
+  for (size_t chunk = 0; chunk < set_.chunks.size(); ++chunk)
+    for (size_t tensor = 0; tensor < set_.chunks[chunk].tensors.size(); ++tensor) {
+      const ChunkTensor& entry = set_.chunks[chunk].tensors[tensor];
+      if (entry.layer == owner_layer && entry.parameter == owner_parameter) return {static_cast<int>(chunk), static_cast<int>(tensor)};
+    }
+  STRATA_CHECK(false, "layer {} parameter {} is in no chunk of rank {}", layer, parameter, program_.rank);
+  return {-1, -1};
+}
+
+int ProgramBuilder::gradient_booking(int chunk) {
+  if (gradient_[chunk] < 0)
+    gradient_[chunk] = book(fmt::format("{}.gradient", set_.chunks[chunk].name), 4 * set_.chunks[chunk].elements, BookingKind::kGradient);
+  return gradient_[chunk];
+}
+
+void ProgramBuilder::start_new_gradient(int chunk) {
+  gradient_[chunk] = -1;
+  for (size_t tensor = 0; tensor < set_.chunks[chunk].tensors.size(); ++tensor) gradient_written_.erase({chunk, static_cast<int>(tensor)});
+}
+
+void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_batch) {
+  const SegmentDecl& decl = layers_[layer].segments[segment];
+  Instruction instruction{};
+  instruction.direction = direction == Direction::kDecode && decl.decode.empty() ? Direction::kForward : direction;
+  instruction.layer = layer;
+  instruction.segment = segment;
+  instruction.micro_batch = micro_batch;
+  use_tensors(instruction, direction_of(decl, direction), layer, micro_batch);
+  for (int parameter : decl.parameters) {
+    const auto [chunk, tensor] = find_parameter(layer, parameter);
+    instruction.uses.push_back({set_.parameter_booking[chunk], Access::kRead, Role::kParameter, parameter});
+    if (!has_weight_gradients(direction)) continue;
+    const bool first = gradient_written_.insert({chunk, tensor}).second;
+    instruction.uses.push_back({gradient_booking(chunk), first ? Access::kWrite : Access::kReadWrite, Role::kGradient, parameter});
+  }
+  instruction.uses.push_back({set_.batch_booking, Access::kRead, Role::kBatch, micro_batch});
+  const bool loss = layers_[layer].kind == LayerKind::kHead && direction != Direction::kDecode;
+  instruction.uses.push_back({set_.scalars_booking, loss ? Access::kReadWrite : Access::kRead, Role::kScalars, -1});
+  const int64_t workspace = input_.workspace_bytes ? input_.workspace_bytes(layers_[layer], segment, instruction.direction, capacity_tokens_) : 0;
+  if (workspace > 0)
+    instruction.uses.push_back({book(fmt::format("{}.{}.workspace", layers_[layer].name, decl.name), workspace, BookingKind::kWorkspace),
+                                Access::kWrite, Role::kWorkspace, -1});
+  program_.instructions.push_back(std::move(instruction));
+}
+
+void ProgramBuilder::forward_layer(int layer, int micro_batch) {
+  for (size_t segment = 0; segment < layers_[layer].segments.size(); ++segment)
+    run(layer, static_cast<int>(segment), Direction::kForward, micro_batch);
+  drop_activations(layer, micro_batch);
+}
+
+void ProgramBuilder::backward_layer(int layer, int micro_batch) {
+  for (int segment = static_cast<int>(layers_[layer].segments.size()) - 1; segment >= 0; --segment) {
+    const SegmentDecl& decl = layers_[layer].segments[segment];
+    if (!decl.backward.empty()) run(layer, segment, Direction::kBackward, micro_batch);
+    if (!decl.backward_input.empty()) run(layer, segment, Direction::kBackwardInput, micro_batch);
+    if (!decl.backward_weight.empty()) run(layer, segment, Direction::kBackwardWeight, micro_batch);
+  }
+}
+
+void ProgramBuilder::drop_activations(int layer, int micro_batch) {
+  const ActivationPolicy policy = input_.plan.layers[layer].activations;
+  for (int tensor = 0; tensor < static_cast<int>(layers_[layer].tensors.size()); ++tensor)
+    if (tensor != layers_[layer].input && is_dropped(layers_[layer].tensors[tensor], policy)) instances_.erase({layer, tensor, micro_batch});
+}
+
+void ProgramBuilder::hand_over_output(int layer, int micro_batch) {
+  bind(layer + 1, layers_[layer + 1].input, micro_batch, instance(layer, layers_[layer].output, micro_batch));
+}
+
+void ProgramBuilder::hand_over_gradient(int layer, int micro_batch) {
+  bind(layer - 1, layers_[layer - 1].output_gradient, micro_batch, instance(layer, layers_[layer].input_gradient, micro_batch));
+}
+
+}  // namespace strata

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds one program: books tensors as they are written, finds the booking a read means, recomputes what was not kept, and
+// inserts the communication where a tensor's layout is not the one wanted. Used only by expand. Pure.
+#pragma once
+
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "strata/program/expand.h"
+
+namespace strata {
+
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                 const std::vector<Booking>& persistent, std::string name, int64_t capacity_tokens);
+
+  const RankPlace& place() const { return place_; }
+  // The program so far; groups may still be added to the builder afterwards.
+  Program finish() { return std::move(program_); }
+  const std::vector<Group>& groups() const { return groups_; }
+
+  int book(std::string name, int64_t bytes, BookingKind kind, Tier tier = Tier::kDevice);
+  int group(const std::string& name, std::vector<int> ranks);
+  int tensor_group();
+  int chunk_group(const Chunk& chunk);
+  int world_group();
+  Instruction& emit(Op op, Queue queue);
+
+  // One segment of a layer: reads are made available first, writes are booked.
+  void run(int layer, int segment, Direction direction, int micro_batch);
+  void forward_layer(int layer, int micro_batch);
+  // All segments backward, last first, input part before weight part (or the fused form).
+  void backward_layer(int layer, int micro_batch);
+  // The output of one layer becomes the input of the next, and its gradient the other way.
+  void hand_over_output(int layer, int micro_batch);
+  void hand_over_gradient(int layer, int micro_batch);
+
+  void bind(int layer, int tensor, int micro_batch, int booking) { instances_[{layer, tensor, micro_batch}] = booking; }
+  // The booking of a tensor with complete values: reduces partial sums first.
+  int complete(int layer, int tensor, int micro_batch);
+  // Books a tensor that arrives from elsewhere.
+  int book_tensor(int layer, int tensor, int micro_batch);
+  int64_t tensor_elements(int layer, int tensor) const;
+
+  // The buffer that backward writes a chunk's gradient into; booked at the first write.
+  int gradient_booking(int chunk);
+  // The next write of this chunk's gradient sets a new buffer.
+  void start_new_gradient(int chunk);
+  // Chunk and tensor of a layer's parameter on this rank.
+  std::pair<int, int> find_parameter(int layer, int parameter) const;
+
+ private:
+  using Key = std::tuple<int, int, int>;
+
+  int instance(int layer, int tensor, int micro_batch);
+  void recompute(int layer, int tensor, int micro_batch);
+  void use_tensors(Instruction& instruction, const DirectionDecl& direction, int layer, int micro_batch);
+  void use_parameters(Instruction& instruction, int layer);
+  void drop_activations(int layer, int micro_batch);
+
+  const CompileInput& input_;
+  const std::vector<LayerDecl>& layers_;
+  const ProgramSet& set_;
+  RankPlace place_;
+  int64_t capacity_tokens_;
+  Program program_;
+  std::vector<Group> groups_;
+  std::map<Key, int> instances_;
+  std::set<int> partial_;  // bookings that hold partial sums
+  std::vector<int> gradient_;
+  std::set<std::pair<int, int>> gradient_written_;  // (chunk, tensor) that hold a gradient already
+};
+
+}  // namespace strata

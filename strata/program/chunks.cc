@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/base/error.h"
+#include "strata/program/chunks.h"
+
+#include <numeric>
+
+namespace strata {
+namespace {
+
+constexpr int64_t kAlignElements = 16;  // 64 bytes of f32, so that every tensor starts on a cache line
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Tensors of a layer that are sharded over the same ranks and travel together.
+enum class ChunkClass { kOverDp, kOverDpAndTp, kTied };
+
+ChunkClass class_of(const LayerDecl& layer, int index, bool tied_model, int64_t tp) {
+  if (tied_model && (index == layer.tied_parameter || (layer.kind == LayerKind::kEmbedding && index == 0))) return ChunkClass::kTied;
+  return layer.parameters[index].partial_over_tp && tp > 1 ? ChunkClass::kOverDpAndTp : ChunkClass::kOverDp;
+}
+
+bool replicated_over_tp(const LayerDecl& layer) { return layer.kind == LayerKind::kEmbedding || layer.kind == LayerKind::kHead; }
+
+Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strategy, const RankPlace& place, ChunkClass wanted, bool tied_model) {
+  Chunk chunk{};
+  chunk.layer = layer_index;
+  chunk.zero = strategy.zero;
+  chunk.over_tp = wanted == ChunkClass::kOverDpAndTp;
+  chunk.num_shards = chunk.over_tp ? place.dp * place.tp : place.dp;
+  chunk.shard = chunk.over_tp ? place.data * place.tp + place.tensor : place.data;
+  if (replicated_over_tp(layer)) {
+    chunk.copies = place.tp;
+    chunk.first_copy = place.tensor == 0;
+  }
+  for (int index = 0; index < static_cast<int>(layer.parameters.size()); ++index) {
+    if (class_of(layer, index, tied_model, place.tp) != wanted) continue;
+    const ParameterDecl& parameter = layer.parameters[index];
+    chunk.tensors.push_back({layer_index, index, chunk.elements, local_rows(parameter, place.tp), local_cols(parameter, place.tp)});
+    chunk.elements = round_up(chunk.elements + chunk.tensors.back().num_elements(), kAlignElements);
+  }
+  chunk.elements = round_up(chunk.elements, kAlignElements * chunk.num_shards);
+  chunk.name = layer.name;
+  if (wanted == ChunkClass::kOverDpAndTp) chunk.name += ".replicated";
+  if (wanted == ChunkClass::kTied) chunk.name += ".tied";
+  return chunk;
+}
+
+}  // namespace
+
+RankPlace place_of_rank(const Plan& plan, int rank) {
+  RankPlace place{};
+  place.tp = plan.layers.front().tp;
+  place.dp = plan.layers.front().dp;
+  place.stages = static_cast<int64_t>(plan.stage_layers.size());
+  for (size_t index = 0; index < plan.layers.size(); ++index)
+    if (plan.layers[index].tp != place.tp || plan.layers[index].dp != place.dp)
+      throw_bad_input("plan: layer {} has tp {} x dp {} and layer 0 has tp {} x dp {}: give all layers the same degrees", index,
+                      plan.layers[index].tp, plan.layers[index].dp, place.tp, place.dp);
+  place.tensor = rank % place.tp;
+  place.data = rank / place.tp % place.dp;
+  place.stage = rank / (place.tp * place.dp);
+  place.first_layer = static_cast<int>(std::accumulate(plan.stage_layers.begin(), plan.stage_layers.begin() + place.stage, int64_t{0}));
+  place.end_layer = place.first_layer + static_cast<int>(plan.stage_layers[place.stage]);
+  return place;
+}
+
+int64_t local_rows(const ParameterDecl& parameter, int64_t tp) { return parameter.partition == Partition::kRows ? parameter.rows / tp : parameter.rows; }
+int64_t local_cols(const ParameterDecl& parameter, int64_t tp) { return parameter.partition == Partition::kCols ? parameter.cols / tp : parameter.cols; }
+
+std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan& plan, int rank) {
+  const RankPlace place = place_of_rank(plan, rank);
+  const bool tied_model = layers.back().tied_parameter >= 0;
+  const int64_t last_stage = place.stages - 1;
+  std::vector<Chunk> chunks;
+  for (int index = place.first_layer; index < place.end_layer; ++index) {
+    const LayerDecl& layer = layers[index];
+    for (ChunkClass wanted : {ChunkClass::kTied, ChunkClass::kOverDp, ChunkClass::kOverDpAndTp}) {
+      const bool borrowed = wanted == ChunkClass::kTied && layer.kind == LayerKind::kHead;
+      if (borrowed && place.first_layer == 0) continue;  // the owner is on this stage
+      Chunk chunk = make_chunk(layer, index, plan.layers[index], place, wanted, tied_model);
+      if (chunk.tensors.empty()) continue;
+      chunk.tied_alias = borrowed;
+      if (wanted == ChunkClass::kTied && last_stage > 0) chunk.tied_peer_stage = static_cast<int>(borrowed ? 0 : last_stage);
+      chunks.push_back(std::move(chunk));
+    }
+  }
+  return chunks;
+}
+
+}  // namespace strata
