@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models and plans small enough to compute by hand, and programs of all ranks. Included by *_test.cc only.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "strata/program/chunks.h"
+#include "strata/program/compile.h"
+
+namespace strata {
+
+// GPT-2 shaped: vocab 97, hidden 32, 4 heads of 8, ffn 128, 16 positions.
+inline ModelSpec tiny_gpt2(int64_t num_blocks, bool tied) {
+  ModelSpec model;
+  model.family = "gpt2";
+  model.vocab = 97;
+  model.hidden = 32;
+  model.num_blocks = num_blocks;
+  model.heads = model.kv_heads = 4;
+  model.head_dim = 8;
+  model.ffn = 128;
+  model.max_positions = 16;
+  model.tied_head = tied;
+  return model;
+}
+
+// Llama shaped: grouped-query attention, RMS norm, SwiGLU, rotary positions, no biases.
+inline ModelSpec tiny_llama(int64_t num_blocks) {
+  ModelSpec model = tiny_gpt2(num_blocks, false);
+  model.family = "llama";
+  model.kv_heads = 2;
+  model.ffn = 64;
+  model.norm = NormKind::kRmsNorm;
+  model.activation = ActivationKind::kSwiglu;
+  model.positions = PositionKind::kRope;
+  model.attention_bias = model.mlp_bias = false;
+  return model;
+}
+
+struct Degrees {
+  int64_t tp = 1, pp = 1, dp = 1;
+  int zero = 0;
+};
+
+// Two samples of 16 tokens per micro-batch; the last stage takes the layers that do not divide.
+inline CompileInput tiny_input(const ModelSpec& model, const Degrees& degrees, int64_t accumulation) {
+  CompileInput input;
+  input.model = model;
+  input.seq = 16;
+  input.plan = single_rank_plan(model, ActivationPolicy::kKeep, 2, accumulation, 1);
+  input.plan.num_ranks = degrees.tp * degrees.pp * degrees.dp;
+  const int64_t layers = num_layers(model);
+  input.plan.stage_layers.assign(static_cast<size_t>(degrees.pp), layers / degrees.pp);
+  input.plan.stage_layers.back() += layers % degrees.pp;
+  for (LayerPlan& layer : input.plan.layers) {
+    layer.tp = degrees.tp;
+    layer.dp = degrees.dp;
+    layer.zero = degrees.zero;
+  }
+  return input;
+}
+
+inline void set_activations(CompileInput& input, ActivationPolicy policy) {
+  for (LayerPlan& layer : input.plan.layers) layer.activations = policy;
+}
+
+inline std::vector<ProgramSet> compile_world(CompileInput input, const std::vector<ProgramKind>& kinds) {
+  std::vector<ProgramSet> sets;
+  for (int rank = 0; rank < input.plan.num_ranks; ++rank) {
+    input.rank = rank;
+    sets.push_back(compile(input, kinds));
+  }
+  return sets;
+}
+
+inline std::vector<Program> compile_programs(const CompileInput& input, ProgramKind kind) {
+  std::vector<Program> programs;
+  for (ProgramSet& set : compile_world(input, {kind})) programs.push_back(std::move(set.programs.front()));
+  return programs;
+}
+
+}  // namespace strata
