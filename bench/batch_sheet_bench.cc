@@ -19,7 +19,8 @@ Dataset make_dataset(int64_t vocab, Sampling sampling) {
   TokenFileWriter writer(path, vocab, 0);
   std::vector<int32_t> document(500);
   for (int i = 0; i < 20000; ++i) {
-    for (size_t j = 0; j < document.size(); ++j) document[j] = static_cast<int32_t>((i * 31 + static_cast<int>(j) * 7) % vocab);
+    for (size_t j = 0; j < document.size(); ++j)
+      document[j] = static_cast<int32_t>((i * 31 + static_cast<int>(j) * 7) % vocab);
     writer.append(document);
     writer.end_document();
   }

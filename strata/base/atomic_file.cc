@@ -37,12 +37,14 @@ std::filesystem::path create_temporary(const std::filesystem::path& target, Crea
   }
 }
 
-[[noreturn]] void throw_write_error(const std::filesystem::path& target, int64_t bytes, int64_t offset, int error_number) {
+[[noreturn]] void throw_write_error(const std::filesystem::path& target, int64_t bytes, int64_t offset,
+                                    int error_number) {
   const std::string reason = std::generic_category().message(error_number);
   if (error_number != ENOSPC && error_number != EDQUOT)
     throw_failed_run("cannot write {} bytes at offset {} of {}: {}", bytes, offset, target.string(), reason);
-  throw_failed_run("cannot write {} bytes at offset {} of {}: {} ({} bytes free): free some space or choose another folder",
-                   bytes, offset, target.string(), reason, free_disk_bytes(parent_folder(target)));
+  throw_failed_run(
+      "cannot write {} bytes at offset {} of {}: {} ({} bytes free): free some space or choose another folder", bytes,
+      offset, target.string(), reason, free_disk_bytes(parent_folder(target)));
 }
 
 void sync_tree(const std::filesystem::path& folder) {
@@ -56,8 +58,8 @@ void sync_tree(const std::filesystem::path& folder) {
 void exchange_paths(const std::filesystem::path& temporary, const std::filesystem::path& target) {
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   const int error_number = errno;
-  throw_failed_run("cannot replace {}: {}; where the file system cannot exchange folders, remove it first", target.string(),
-                   std::generic_category().message(error_number));
+  throw_failed_run("cannot replace {}: {}; where the file system cannot exchange folders, remove it first",
+                   target.string(), std::generic_category().message(error_number));
 }
 
 }  // namespace
@@ -76,7 +78,9 @@ AtomicFile::~AtomicFile() {
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : target_(std::move(other.target_)), temporary_(std::exchange(other.temporary_, {})), file_(std::move(other.file_)),
+    : target_(std::move(other.target_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      file_(std::move(other.file_)),
       size_bytes_(other.size_bytes_) {}
 
 void AtomicFile::write(std::span<const std::byte> bytes) {

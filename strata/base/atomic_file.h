@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files and folders that appear complete or not at all. AtomicFile writes to a temporary beside its target and commit()
-// makes it durable (fsync) and renames it over the target; AtomicFolder does the same for a folder. Without commit() the
-// temporary is removed. A killed process may leave a "<name>.tmp-<pid>-<n>" behind, never a partial target.
-// One owner, one thread at a time. Nothing is buffered: write large pieces. Errors name the target, bytes and reason.
+// makes it durable (fsync) and renames it over the target; AtomicFolder does the same for a folder. Without commit()
+// the temporary is removed. A killed process may leave a "<name>.tmp-<pid>-<n>" behind, never a partial target. One
+// owner, one thread at a time. Nothing is buffered: write large pieces. Errors name the target, bytes and reason.
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,9 @@ using ::testing::HasSubstr;
 
 class AtomicFileTest : public ::testing::Test {
  protected:
-  int64_t num_entries() const { return std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()); }
+  int64_t num_entries() const {
+    return std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator());
+  }
 
   TemporaryFolder folder_;
 };
@@ -64,9 +66,11 @@ TEST_F(AtomicFileTest, TwoWritersOfOneTargetDoNotMeet) {
 TEST_F(AtomicFileTest, WrongPathsAreBadInput) {
   EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { AtomicFile(folder_ / "missing" / "a"); }),
               AllOf(HasSubstr("missing/a"), HasSubstr("No such file")));
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { AtomicFile file(folder_.path()); }), HasSubstr("Is a directory"));
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { AtomicFile file(folder_.path()); }),
+              HasSubstr("Is a directory"));
   EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { read_text_file(folder_ / "b"); }), HasSubstr("cannot open"));
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { read_text_file(folder_.path()); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { read_text_file(folder_.path()); }),
+              HasSubstr("not a regular file"));
   EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { MappedFile file(folder_ / "b"); }), HasSubstr("cannot open"));
   EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { free_disk_bytes(folder_ / "b"); }), HasSubstr("free space"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checksum of every Strata file format and fingerprint: 64-bit xxh3, streaming. Equal for any split of the same bytes.
-// A value type; one thread at a time.
+// The checksum of every Strata file format and fingerprint: 64-bit xxh3, streaming. Equal for any split of the same
+// bytes. A value type; one thread at a time.
 #pragma once
 
 #include <cstddef>

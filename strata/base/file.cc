@@ -33,7 +33,8 @@ bool path_is_wrong(int error_number) {
 
 void throw_file_error(std::string_view action, const std::filesystem::path& path, int error_number) {
   const ErrorKind kind = path_is_wrong(error_number) ? ErrorKind::kBadInput : ErrorKind::kFailedRun;
-  throw Error(kind, fmt::format("cannot {} {}: {}", action, path.string(), std::generic_category().message(error_number)));
+  throw Error(kind,
+              fmt::format("cannot {} {}: {}", action, path.string(), std::generic_category().message(error_number)));
 }
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
@@ -77,7 +78,8 @@ std::string read_text_file(const std::filesystem::path& path) {
   while (filled < text.size()) {
     const int64_t count = read_some(file, path, reinterpret_cast<std::byte*>(text.data()) + filled,
                                     static_cast<int64_t>(text.size() - filled));
-    if (count == 0) throw_failed_run("{} shrank to {} of {} bytes while it was read", path.string(), filled, text.size());
+    if (count == 0)
+      throw_failed_run("{} shrank to {} of {} bytes while it was read", path.string(), filled, text.size());
     filled += static_cast<size_t>(count);
   }
   return text;
@@ -107,7 +109,8 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);

@@ -14,7 +14,8 @@ int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 }  // namespace
 
-Dataset::Dataset(TokenSet tokens, Sampling sampling, int64_t seq) : tokens_(std::move(tokens)), sampling_(sampling), seq_(seq) {
+Dataset::Dataset(TokenSet tokens, Sampling sampling, int64_t seq)
+    : tokens_(std::move(tokens)), sampling_(sampling), seq_(seq) {
   STRATA_CHECK(seq > 0, "seq {}", seq);
   report_.documents = tokens_.num_documents();
   if (sampling_ == Sampling::kDocument) {
@@ -24,8 +25,9 @@ Dataset::Dataset(TokenSet tokens, Sampling sampling, int64_t seq) : tokens_(std:
     report_.samples = divide_up(report_.targets, seq_);
   }
   if (report_.samples == 0)
-    throw_bad_input("{} tokens in {} documents hold nothing to predict: a sample needs 2 tokens{}", tokens_.num_tokens(),
-                    report_.documents, sampling_ == Sampling::kDocument ? " of one document" : "");
+    throw_bad_input("{} tokens in {} documents hold nothing to predict: a sample needs 2 tokens{}",
+                    tokens_.num_tokens(), report_.documents,
+                    sampling_ == Sampling::kDocument ? " of one document" : "");
 }
 
 void Dataset::index_documents() {
@@ -48,7 +50,8 @@ DocumentRange Dataset::locate(int64_t sample) const {
   DocumentRange whole = {0, tokens_.num_tokens()};
   int64_t piece = sample;
   if (sampling_ == Sampling::kDocument) {
-    const int64_t document = std::upper_bound(first_sample_.begin(), first_sample_.end(), sample) - first_sample_.begin() - 1;
+    const int64_t document =
+        std::upper_bound(first_sample_.begin(), first_sample_.end(), sample) - first_sample_.begin() - 1;
     whole = tokens_.document(document);
     piece = sample - first_sample_[static_cast<size_t>(document)];
   }
@@ -65,7 +68,8 @@ void Dataset::read_sample(int64_t sample, std::span<int32_t> ids, std::span<int3
 }
 
 uint64_t Dataset::fingerprint() const {
-  const std::array<uint64_t, 3> parts = {tokens_.fingerprint(), static_cast<uint64_t>(sampling_), static_cast<uint64_t>(seq_)};
+  const std::array<uint64_t, 3> parts = {tokens_.fingerprint(), static_cast<uint64_t>(sampling_),
+                                         static_cast<uint64_t>(seq_)};
   return checksum_of(std::as_bytes(std::span(parts)));
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A token set cut into samples of at most `seq` inputs, each with its next-token target.
-// Windows: sample i is tokens [i * seq, i * seq + seq + 1) of the stream, so every token but the first is a target exactly once;
-// the last sample may be shorter. Documents: one document per sample, a long one cut into pieces that overlap by one token, so
-// every token of a document but its first is a target exactly once. Immutable; any thread may read.
+// Windows: sample i is tokens [i * seq, i * seq + seq + 1) of the stream, so every token but the first is a target
+// exactly once; the last sample may be shorter. Documents: one document per sample, a long one cut into pieces that
+// overlap by one token, so every token of a document but its first is a target exactly once. Immutable; any thread may
+// read.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,12 @@
 namespace strata {
 
 struct DatasetReport {
-  int64_t documents = 0;      // in the token set
-  int64_t whole = 0;          // documents that are one sample (document sampling)
-  int64_t cut = 0;            // documents cut into several
-  int64_t dropped = 0;        // documents of one token: nothing to predict
+  int64_t documents = 0;  // in the token set
+  int64_t whole = 0;      // documents that are one sample (document sampling)
+  int64_t cut = 0;        // documents cut into several
+  int64_t dropped = 0;    // documents of one token: nothing to predict
   int64_t samples = 0;
-  int64_t targets = 0;        // counted tokens of one pass
+  int64_t targets = 0;  // counted tokens of one pass
 };
 
 class Dataset {

@@ -11,8 +11,8 @@ namespace strata {
 namespace {
 
 // Samples [first, first + count) of the global batch, the run's from `first_place` on.
-MicroBatch fill_micro_batch(const Dataset& dataset, const SampleOrder& order, int64_t first_place, int64_t first, int64_t count,
-                            const MicroBatchStorage& storage) {
+MicroBatch fill_micro_batch(const Dataset& dataset, const SampleOrder& order, int64_t first_place, int64_t first,
+                            int64_t count, const MicroBatchStorage& storage) {
   int64_t num_tokens = 0;
   for (int64_t i = 0; i < count; ++i) num_tokens += dataset.sample_tokens(order.at(first_place + first + i));
   MicroBatch batch = storage.resize(num_tokens, count);
@@ -47,8 +47,8 @@ void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const Ba
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet) {
   STRATA_CHECK(extent.num_samples >= 0 && extent.num_samples <= extent.micro_batch * extent.accumulation,
                "{} samples in {} micro-batches of {}", extent.num_samples, extent.accumulation, extent.micro_batch);
-  STRATA_CHECK(static_cast<int64_t>(storages.size()) == extent.accumulation, "{} storages for {} micro-batches", storages.size(),
-               extent.accumulation);
+  STRATA_CHECK(static_cast<int64_t>(storages.size()) == extent.accumulation, "{} storages for {} micro-batches",
+               storages.size(), extent.accumulation);
   sheet.micro_batches.resize(storages.size());
   sheet.num_tokens = sheet.counted = 0;
   for (int64_t i = 0; i < extent.accumulation; ++i) {

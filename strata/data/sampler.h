@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sample comes when, and the batch sheet of a step. The samples of a run are one endless sequence: the concatenation of
-// epochs, each a permutation keyed by (seed, epoch). Any place of it is computed directly, so the only state is the number of
-// samples seen. Batches run across epoch borders; only the last batch of a run or of an evaluation may be short.
-// Pure but for reading the dataset; no allocation after the first fill of a sheet.
+// Which sample comes when, and the batch sheet of a step. The samples of a run are one endless sequence: the
+// concatenation of epochs, each a permutation keyed by (seed, epoch). Any place of it is computed directly, so the only
+// state is the number of samples seen. Batches run across epoch borders; only the last batch of a run or of an
+// evaluation may be short. Pure but for reading the dataset; no allocation after the first fill of a sheet.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class SampleOrder {
   int64_t at(int64_t place) const;
 
  private:
-  SampleOrder(int64_t num_samples, uint64_t seed, bool shuffle) : num_samples_(num_samples), seed_(seed), shuffle_(shuffle) {}
+  SampleOrder(int64_t num_samples, uint64_t seed, bool shuffle)
+      : num_samples_(num_samples), seed_(seed), shuffle_(shuffle) {}
   int64_t num_samples_;
   uint64_t seed_;
   bool shuffle_;
@@ -36,8 +37,8 @@ struct BatchExtent {
   int64_t accumulation = 0;
 };
 
-// Fills one micro-batch per storage (`accumulation` of them, each for micro_batch * seq tokens and micro_batch sequences), in
-// order; in a short batch the last micro-batches have fewer or no sequences.
+// Fills one micro-batch per storage (`accumulation` of them, each for micro_batch * seq tokens and micro_batch
+// sequences), in order; in a short batch the last micro-batches have fewer or no sequences.
 void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet);
 

@@ -12,8 +12,8 @@
 namespace strata {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class SamplerTest : public ::testing::Test {
@@ -109,7 +109,10 @@ TEST_F(SamplerTest, DocumentsAreCutNotTruncated) {
 TEST_F(SamplerTest, NothingToPredictIsRefused) {
   EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { Dataset(counting(1), Sampling::kWindow, 4); }),
               HasSubstr("1 tokens in 1 documents hold nothing to predict"));
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { Dataset(documents({{1}, {2}}), Sampling::kDocument, 4); }),
+  EXPECT_THAT(error_message(ErrorKind::kBadInput,
+                            [&] {
+                              Dataset(documents({{1}, {2}}), Sampling::kDocument, 4);
+                            }),
               HasSubstr("of one document"));
 }
 
@@ -132,7 +135,8 @@ TEST(SampleOrder, EveryEpochIsAnotherPermutation) {
   }
   EXPECT_NE(epochs[0], epochs[1]);
   EXPECT_NE(epochs[1], epochs[2]);
-  EXPECT_NE(order.at(0) * 103 + order.at(1), SampleOrder::shuffled(103, 2).at(0) * 103 + SampleOrder::shuffled(103, 2).at(1));
+  EXPECT_NE(order.at(0) * 103 + order.at(1),
+            SampleOrder::shuffled(103, 2).at(0) * 103 + SampleOrder::shuffled(103, 2).at(1));
 }
 
 // 7 samples, 3 epochs, stopped in epoch 2: the order is that of the run that was not stopped (B47).
@@ -227,7 +231,8 @@ TEST_F(SamplerTest, EvaluationKeepsTheLastBatch) {
     for (int64_t seen = 0; seen < 10; seen += micro) {
       fill_batch_sheet(dataset, order, {seen, std::min(micro, 10 - seen), micro, 1}, storages, sheet);
       for (int64_t i = 0; i < sheet.micro_batches[0].num_sequences(); ++i)
-        firsts.push_back(sheet.micro_batches[0].ids[static_cast<size_t>(sheet.micro_batches[0].offsets[static_cast<size_t>(i)])]);
+        firsts.push_back(
+            sheet.micro_batches[0].ids[static_cast<size_t>(sheet.micro_batches[0].offsets[static_cast<size_t>(i)])]);
     }
     EXPECT_THAT(firsts, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
   }

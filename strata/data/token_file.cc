@@ -60,7 +60,8 @@ int64_t index_begin(const Header& header) {
 bool plausible(const Header& header, int64_t size) {
   const int64_t width = header.token_bytes;
   if (width != 2 && width != 4) return false;
-  if (header.vocab <= 0 || header.vocab > (width == 2 ? kLargestU16Vocab : std::numeric_limits<int32_t>::max())) return false;
+  if (header.vocab <= 0 || header.vocab > (width == 2 ? kLargestU16Vocab : std::numeric_limits<int32_t>::max()))
+    return false;
   return header.num_tokens >= 0 && header.num_tokens <= size / width && header.num_documents >= 0 &&
          header.num_documents <= size / 8;
 }
@@ -72,14 +73,15 @@ Header read_header(std::span<const std::byte> bytes, const std::string& name) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.version != kVersion)
-    throw_bad_input("{} has token file version {}, this Strata reads {}: tokenise again", name, header.version, kVersion);
+    throw_bad_input("{} has token file version {}, this Strata reads {}: tokenise again", name, header.version,
+                    kVersion);
   if (!plausible(header, size))
-    throw_bad_input("{} has a damaged header: {} bytes per token, vocabulary {}, {} tokens, {} documents in {} bytes", name,
-                    header.token_bytes, header.vocab, header.num_tokens, header.num_documents, size);
+    throw_bad_input("{} has a damaged header: {} bytes per token, vocabulary {}, {} tokens, {} documents in {} bytes",
+                    name, header.token_bytes, header.vocab, header.num_tokens, header.num_documents, size);
   const int64_t expected = index_begin(header) + 8 * (header.num_documents + 1);
   if (size != expected)
-    throw_bad_input("{} has {} bytes, its header ({} tokens, {} documents) needs {}: it was cut off or changed", name, size,
-                    header.num_tokens, header.num_documents, expected);
+    throw_bad_input("{} has {} bytes, its header ({} tokens, {} documents) needs {}: it was cut off or changed", name,
+                    size, header.num_tokens, header.num_documents, expected);
   return header;
 }
 
@@ -98,7 +100,9 @@ uint32_t widen(const Stored* tokens, std::span<int32_t> out) {
 }  // namespace
 
 TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, int64_t vocab, uint64_t source_fingerprint)
-    : file_(path), vocab_(vocab), source_fingerprint_(source_fingerprint),
+    : file_(path),
+      vocab_(vocab),
+      source_fingerprint_(source_fingerprint),
       dtype_(vocab <= kLargestU16Vocab ? DType::kU16 : DType::kI32) {
   STRATA_CHECK(vocab > 0 && vocab <= std::numeric_limits<int32_t>::max(), "vocabulary of {}", vocab);
   buffer_.reserve(kBufferBytes);
@@ -151,8 +155,10 @@ TokenFile::TokenFile(const std::filesystem::path& path, int64_t vocab) : file_(p
   const std::span<const std::byte> bytes = file_.bytes();
   int32_t first = 0;
   if (bytes.size() >= sizeof(first)) std::memcpy(&first, bytes.data(), sizeof(first));
-  if (bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0) open_indexed(vocab);
-  else if (first == kLlmcMagic) open_llmc();
+  if (bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0)
+    open_indexed(vocab);
+  else if (first == kLlmcMagic)
+    open_llmc();
   else
     throw_bad_input("{} ({} bytes) is no token file: it starts with {:#010x}, neither 'STRATATK' nor llm.c's magic {}",
                     path.string(), bytes.size(), static_cast<uint32_t>(first), kLlmcMagic);
@@ -162,9 +168,10 @@ void TokenFile::open_indexed(int64_t model_vocab) {
   const std::string name = path().string();
   const Header header = read_header(file_.bytes(), name);
   const int64_t begin = index_begin(header);
-  index_ = {reinterpret_cast<const int64_t*>(file_.bytes().data() + begin), static_cast<size_t>(header.num_documents) + 1};
-  if (index_checksum(header, index_) != header.index_checksum || index_.front() != 0 || index_.back() != header.num_tokens ||
-      !std::is_sorted(index_.begin(), index_.end()))
+  index_ = {reinterpret_cast<const int64_t*>(file_.bytes().data() + begin),
+            static_cast<size_t>(header.num_documents) + 1};
+  if (index_checksum(header, index_) != header.index_checksum || index_.front() != 0 ||
+      index_.back() != header.num_tokens || !std::is_sorted(index_.begin(), index_.end()))
     throw_bad_input("{} has a damaged header or document index: tokenise again", name);
   if (header.vocab > model_vocab)
     throw_bad_input("{} holds ids of a vocabulary of {}, the model has {}", name, header.vocab, model_vocab);
@@ -180,15 +187,17 @@ void TokenFile::open_indexed(int64_t model_vocab) {
 void TokenFile::open_llmc() {
   const std::string name = path().string();
   const auto size = static_cast<int64_t>(file_.bytes().size());
-  if (size < kLlmcHeaderBytes) throw_bad_input("{} is cut off: {} bytes, the header alone has {}", name, size, kLlmcHeaderBytes);
+  if (size < kLlmcHeaderBytes)
+    throw_bad_input("{} is cut off: {} bytes, the header alone has {}", name, size, kLlmcHeaderBytes);
   LlmcHeader header;
   std::memcpy(&header, file_.bytes().data(), sizeof(header));
   if (header.version != kLlmcVersion)
-    throw_bad_input("{} has llm.c version {}: only version {} (uint16 ids) is read", name, header.version, kLlmcVersion);
+    throw_bad_input("{} has llm.c version {}: only version {} (uint16 ids) is read", name, header.version,
+                    kLlmcVersion);
   const int64_t expected = kLlmcHeaderBytes + 2 * int64_t{header.num_tokens};
   if (header.num_tokens < 0 || size != expected)
-    throw_bad_input("{} has {} bytes, its header ({} tokens) needs {}: it was cut off or changed", name, size, header.num_tokens,
-                    expected);
+    throw_bad_input("{} has {} bytes, its header ({} tokens) needs {}: it was cut off or changed", name, size,
+                    header.num_tokens, expected);
   num_tokens_ = header.num_tokens;
   tokens_ = file_.bytes().data() + kLlmcHeaderBytes;
   whole_ = {0, num_tokens_};
@@ -211,8 +220,8 @@ void TokenFile::read(int64_t begin, std::span<int32_t> out) const {
 
 void TokenFile::refuse_ids(int64_t begin, std::span<const int32_t> ids) const {
   const auto wrong = std::find_if(ids.begin(), ids.end(), [this](int32_t id) { return id < 0 || id >= vocab_; });
-  throw_bad_input("token id {} at token {} of {} is outside the vocabulary of {}", *wrong, begin + (wrong - ids.begin()),
-                  path().string(), vocab_);
+  throw_bad_input("token id {} at token {} of {} is outside the vocabulary of {}", *wrong,
+                  begin + (wrong - ids.begin()), path().string(), vocab_);
 }
 
 }  // namespace strata

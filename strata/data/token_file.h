@@ -53,8 +53,8 @@ class TokenFileWriter {
 
 class TokenFile {
  public:
-  // A Strata token file or an llm.c .bin, told apart by its first bytes. `vocab` is the model's: a file made for a larger
-  // vocabulary is refused here, an id outside it when it is read. Throws Error for a wrong or damaged file.
+  // A Strata token file or an llm.c .bin, told apart by its first bytes. `vocab` is the model's: a file made for a
+  // larger vocabulary is refused here, an id outside it when it is read. Throws Error for a wrong or damaged file.
   TokenFile(const std::filesystem::path& path, int64_t vocab);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -83,8 +83,8 @@ class TokenFile {
   int64_t num_tokens_ = 0;
   const std::byte* tokens_ = nullptr;
   bool indexed_ = false;
-  std::span<const int64_t> index_;    // in the file
-  std::vector<int64_t> whole_;        // a .bin: {0, num_tokens}
+  std::span<const int64_t> index_;  // in the file
+  std::vector<int64_t> whole_;      // a .bin: {0, num_tokens}
   TokenFileSource source_;
   uint64_t recorded_fingerprint_ = 0;
 };

@@ -10,7 +10,8 @@
 
 namespace strata {
 
-TokenSet::TokenSet(std::vector<TokenFile> files) : files_(std::make_shared<const std::vector<TokenFile>>(std::move(files))) {
+TokenSet::TokenSet(std::vector<TokenFile> files)
+    : files_(std::make_shared<const std::vector<TokenFile>>(std::move(files))) {
   for (size_t i = 0; i < files_->size(); ++i) {
     const TokenFile& file = (*files_)[i];
     add({.file = static_cast<int64_t>(i), .end_token = file.num_tokens(), .end_document = file.num_documents()});
@@ -94,8 +95,8 @@ uint64_t TokenSet::fingerprint() const {
   std::vector<uint64_t> of_files;
   for (const TokenFile& file : *files_) of_files.push_back(file.fingerprint());
   for (const Part& part : parts_) {
-    const std::array<int64_t, 3> place = {static_cast<int64_t>(of_files[static_cast<size_t>(part.file)]), part.first_token,
-                                          part.end_token};
+    const std::array<int64_t, 3> place = {static_cast<int64_t>(of_files[static_cast<size_t>(part.file)]),
+                                          part.first_token, part.end_token};
     checksum.update(std::as_bytes(std::span(place)));
   }
   return checksum.digest();
@@ -103,7 +104,8 @@ uint64_t TokenSet::fingerprint() const {
 
 namespace {
 
-// Validation takes document floor((2i + 1) * documents / (2 * held_out)) for each i: the middle of each of held_out equal runs.
+// Validation takes document floor((2i + 1) * documents / (2 * held_out)) for each i: the middle of each of held_out
+// equal runs.
 SplitTokens split_documents(const TokenSet& all, int64_t held_out) {
   const int64_t documents = all.num_documents();
   SplitTokens split = {all.slice_tokens(0, 0), all.slice_tokens(0, 0)};
@@ -130,9 +132,10 @@ SplitTokens split_validation(const TokenSet& all, double fraction) {
     return SplitTokens{all.slice_tokens(0, border), all.slice_tokens(border, all.num_tokens())};
   }();
   if (split.train.num_tokens() < 2 || split.validation.num_tokens() < 2)
-    throw_bad_input("data.validation_fraction = {} splits {} tokens in {} documents into {} for training and {} for validation; "
-                    "each needs 2: give data.validation, more text or another fraction",
-                    fraction, all.num_tokens(), all.num_documents(), split.train.num_tokens(), split.validation.num_tokens());
+    throw_bad_input(
+        "data.validation_fraction = {} splits {} tokens in {} documents into {} for training and {} for validation; "
+        "each needs 2: give data.validation, more text or another fraction",
+        fraction, all.num_tokens(), all.num_documents(), split.train.num_tokens(), split.validation.num_tokens());
   return split;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of token files read as one stream of tokens with documents: what training or validation sees. A cheap value; files
-// are shared and read-only, so any thread may read. Places in a set run from 0 whatever the parts are.
+// Parts of token files read as one stream of tokens with documents: what training or validation sees. A cheap value;
+// files are shared and read-only, so any thread may read. Places in a set run from 0 whatever the parts are.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,9 @@ class TokenSet {
 
   int64_t num_tokens() const { return parts_.empty() ? 0 : parts_.back().begin + parts_.back().num_tokens(); }
   // A document that a slice cuts counts in both slices.
-  int64_t num_documents() const { return parts_.empty() ? 0 : parts_.back().begin_document + parts_.back().num_documents(); }
+  int64_t num_documents() const {
+    return parts_.empty() ? 0 : parts_.back().begin_document + parts_.back().num_documents();
+  }
   DocumentRange document(int64_t index) const;
 
   // Tokens [begin, begin + out.size()). Throws Error for an id outside the vocabulary.
@@ -60,9 +62,9 @@ struct SplitTokens {
   TokenSet validation;
 };
 
-// Holds out round(fraction * documents) whole documents, evenly spaced; where that is none (one document, or few), the last
-// round(fraction * tokens) tokens. Depends on nothing but the data and the fraction. Throws Error when either side would
-// have less than 2 tokens.
+// Holds out round(fraction * documents) whole documents, evenly spaced; where that is none (one document, or few), the
+// last round(fraction * tokens) tokens. Depends on nothing but the data and the fraction. Throws Error when either side
+// would have less than 2 tokens.
 SplitTokens split_validation(const TokenSet& all, double fraction);
 
 }  // namespace strata

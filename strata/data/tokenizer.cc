@@ -16,15 +16,18 @@ std::string BytesTokenizer::decode(std::span<const int32_t> ids) const {
   for (const int32_t id : ids) {
     if (id < 0 || id > end_of_text())
       throw_bad_input("token id {} is outside the vocabulary of {} of the tokenizer 'bytes'", id, vocab_size());
-    if (id == end_of_text()) text += kEndOfTextToken;
-    else text += static_cast<char>(id);
+    if (id == end_of_text())
+      text += kEndOfTextToken;
+    else
+      text += static_cast<char>(id);
   }
   return text;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name) {
   if (name == "bytes") return std::make_unique<BytesTokenizer>();
-  throw_bad_input("data.tokenizer = '{}' is not known: use 'bytes', or give data.train as token files (.bin, .tokens)", name);
+  throw_bad_input("data.tokenizer = '{}' is not known: use 'bytes', or give data.train as token files (.bin, .tokens)",
+                  name);
 }
 
 }  // namespace strata

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to token ids and back. A tokenizer is immutable and may be used from any thread. Special tokens never come out of
-// encode(): the characters "<|endoftext|>" inside a text stay text, so a document cannot end another one.
+// Text to token ids and back. A tokenizer is immutable and may be used from any thread. Special tokens never come out
+// of encode(): the characters "<|endoftext|>" inside a text stay text, so a document cannot end another one.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,21 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // `text` is valid UTF-8. encode(a + b) equals encode(a) then encode(b) where `a` ends with a line break or `b` is empty.
+  // `text` is valid UTF-8. encode(a + b) equals encode(a) then encode(b) where `a` ends with a line break or `b` is
+  // empty.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Throws Error for an id outside the vocabulary. The bytes of an incomplete character come out as they are.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 
   virtual int64_t vocab_size() const = 0;
-  virtual int32_t end_of_text() const = 0;  // ends every document
+  virtual int32_t end_of_text() const = 0;    // ends every document
   virtual std::string_view name() const = 0;  // as in data.tokenizer; part of what identifies a token file
 };
 
 inline constexpr std::string_view kEndOfTextToken = "<|endoftext|>";
 
-// One id per byte (id = byte value) and 256 = "<|endoftext|>": vocabulary 257. encode() may be given any split of a text.
+// One id per byte (id = byte value) and 256 = "<|endoftext|>": vocabulary 257. encode() may be given any split of a
+// text.
 class BytesTokenizer final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override;

@@ -35,7 +35,8 @@ TEST(BytesTokenizer, RefusesIdsOutsideItsVocabulary) {
 
 TEST(MakeTokenizer, RefusesUnknownNames) {
   EXPECT_EQ(make_tokenizer("bytes")->name(), "bytes");
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [] { make_tokenizer("gpt2"); }), HasSubstr("data.tokenizer = 'gpt2'"));
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [] { make_tokenizer("gpt2"); }),
+              HasSubstr("data.tokenizer = 'gpt2'"));
 }
 
 TEST(ScanUtf8, AgreesWithTheTableOfWellFormedSequences) {
@@ -51,12 +52,12 @@ TEST(ScanUtf8, AgreesWithTheTableOfWellFormedSequences) {
       {"\xc2\x80\xdf\xbf", 4, Utf8End::kComplete},
       {"\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf", 12, Utf8End::kComplete},
       {"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", 8, Utf8End::kComplete},
-      {"ab\x80", 2, Utf8End::kInvalid},                  // continuation without a start
-      {"ab\xc1\xbf", 2, Utf8End::kInvalid},              // overlong, two bytes
-      {"ab\xe0\x9f\xbf", 2, Utf8End::kInvalid},          // overlong, three
-      {"ab\xf0\x8f\xbf\xbf", 2, Utf8End::kInvalid},      // overlong, four
-      {"ab\xed\xa0\x80", 2, Utf8End::kInvalid},          // surrogate
-      {"ab\xf4\x90\x80\x80", 2, Utf8End::kInvalid},      // above U+10FFFF
+      {"ab\x80", 2, Utf8End::kInvalid},              // continuation without a start
+      {"ab\xc1\xbf", 2, Utf8End::kInvalid},          // overlong, two bytes
+      {"ab\xe0\x9f\xbf", 2, Utf8End::kInvalid},      // overlong, three
+      {"ab\xf0\x8f\xbf\xbf", 2, Utf8End::kInvalid},  // overlong, four
+      {"ab\xed\xa0\x80", 2, Utf8End::kInvalid},      // surrogate
+      {"ab\xf4\x90\x80\x80", 2, Utf8End::kInvalid},  // above U+10FFFF
       {"ab\xff", 2, Utf8End::kInvalid},
       {"0123456789abcdef\xe2\x82z", 16, Utf8End::kInvalid},
       {"ab\xe2\x82", 2, Utf8End::kTruncated},
