@@ -38,7 +38,8 @@ double bytes_of_unit(std::string_view unit, std::string_view text) {
   for (char& letter : lower) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   const auto found = std::find(std::begin(kUnits), std::end(kUnits), lower);
   if (found == std::end(kUnits)) {
-    throw_bad_input("\"{}\" is not a size: unit \"{}\" is unknown; write e.g. 512MiB, 8GiB, 16GB or a number of bytes", text, unit);
+    throw_bad_input("\"{}\" is not a size: unit \"{}\" is unknown; write e.g. 512MiB, 8GiB, 16GB or a number of bytes",
+                    text, unit);
   }
   return kBytes[found - std::begin(kUnits)];
 }

@@ -17,12 +17,12 @@ std::string format_count(int64_t count);
 // "850 ns", "3.2 us", "47.1 ms", "12.3 s", "4 min 05 s", "2 h 07 min", "3 d 04 h".
 std::string format_seconds(double seconds);
 
-// "8GiB", "512 MiB", "1.5GB", "1e9", "4096": a number and an optional unit (B, KiB... in steps of 1024, KB... of 1000; case
-// does not matter). Rounded to whole bytes. Throws Error for anything else, a negative size, or one beyond 63 bits.
+// "8GiB", "512 MiB", "1.5GB", "1e9", "4096": a number and an optional unit (B, KiB... in steps of 1024, KB... of 1000;
+// case does not matter). Rounded to whole bytes. Throws Error for anything else, a negative size, one beyond 63 bits.
 int64_t parse_bytes(std::string_view text);
 
-// The candidate with the fewest edits (insert, delete, replace, swap of neighbours) from `word`; the first one when several
-// are equally near. Empty when more than a third of the word would change.
+// The candidate with the fewest edits (insert, delete, replace, swap of neighbours) from `word`; the first one when
+// several are equally near. Empty when more than a third of the word would change.
 std::string closest_match(std::string_view word, const std::vector<std::string>& candidates);
 // ": did you mean X?" for the end of a message, or nothing when no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);

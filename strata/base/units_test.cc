@@ -57,7 +57,8 @@ TEST(Units, RefusesWhatIsNotASize) {
   try {
     parse_bytes("8gigs");
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("\"8gigs\""), testing::HasSubstr("\"gigs\""), testing::HasSubstr("8GiB")));
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("\"8gigs\""), testing::HasSubstr("\"gigs\""),
+                                             testing::HasSubstr("8GiB")));
     EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
   }
 }

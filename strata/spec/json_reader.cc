@@ -83,7 +83,8 @@ std::string JsonReader::text(const std::string& key, std::optional<std::string> 
   return value->get<std::string>();
 }
 
-size_t JsonReader::choice(const std::string& key, std::optional<size_t> fallback, const std::vector<std::string>& choices) {
+size_t JsonReader::choice(const std::string& key, std::optional<size_t> fallback,
+                          const std::vector<std::string>& choices) {
   const auto fallback_text = fallback ? std::optional(choices[*fallback]) : std::nullopt;
   const std::string name = text(key, fallback_text);
   const auto found = std::find(choices.begin(), choices.end(), name);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strict reading of one JSON object: every key that is asked for becomes known, and refuse_unknown() at the end throws for
-// the rest. All refusals are Errors that name the source, the key, the value found and what would work.
-// Holds a reference to the object: it must outlive the reader.
+// Strict reading of one JSON object: every key that is asked for becomes known, and refuse_unknown() at the end throws
+// for the rest. All refusals are Errors that name the source, the key, the value found and what would work. Holds a
+// reference to the object: it must outlive the reader.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 namespace strata {
 
@@ -25,8 +24,8 @@ class JsonReader {
   // `where` names the source in messages: "config.json", "plan.json layers[3]".
   JsonReader(const nlohmann::json& object, std::string where);
 
-  bool has(const std::string& key);              // present, and makes the key known
-  bool has_value(const std::string& key);        // present and not null
+  bool has(const std::string& key);                  // present, and makes the key known
+  bool has_value(const std::string& key);            // present and not null
   const nlohmann::json& at(const std::string& key);  // throws when absent
 
   // Without `fallback` the key must be present.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-
 #include <nlohmann/json.hpp>
 
 #include "strata/base/error.h"
@@ -20,22 +19,68 @@ constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // ids and po
 
 // Written by transformers into any config.json, without influence on what the model computes.
 const std::vector<std::string>& keys_without_effect() {
-  static const std::vector<std::string> keys = {
-      "_attn_implementation_autoset", "_name_or_path", "architectures", "auto_map", "bad_words_ids",
-      "begin_suppress_tokens", "chunk_size_feed_forward", "cls_token_id", "decoder_start_token_id", "diversity_penalty",
-      "do_sample", "dtype", "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty",
-      "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing", "id2label", "is_decoder",
-      "label2id", "length_penalty", "max_length", "min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
-      "num_labels", "num_return_sequences", "output_attentions", "output_hidden_states", "output_past", "output_scores",
-      "pad_token_id", "prefix", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict",
-      "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
-      "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
-      "unk_token_id", "use_bfloat16", "use_cache"};
+  static const std::vector<std::string> keys = {"_attn_implementation_autoset",
+                                                "_name_or_path",
+                                                "architectures",
+                                                "auto_map",
+                                                "bad_words_ids",
+                                                "begin_suppress_tokens",
+                                                "chunk_size_feed_forward",
+                                                "cls_token_id",
+                                                "decoder_start_token_id",
+                                                "diversity_penalty",
+                                                "do_sample",
+                                                "dtype",
+                                                "early_stopping",
+                                                "encoder_no_repeat_ngram_size",
+                                                "exponential_decay_length_penalty",
+                                                "finetuning_task",
+                                                "forced_bos_token_id",
+                                                "forced_eos_token_id",
+                                                "gradient_checkpointing",
+                                                "id2label",
+                                                "is_decoder",
+                                                "label2id",
+                                                "length_penalty",
+                                                "max_length",
+                                                "min_length",
+                                                "no_repeat_ngram_size",
+                                                "num_beam_groups",
+                                                "num_beams",
+                                                "num_labels",
+                                                "num_return_sequences",
+                                                "output_attentions",
+                                                "output_hidden_states",
+                                                "output_past",
+                                                "output_scores",
+                                                "pad_token_id",
+                                                "prefix",
+                                                "problem_type",
+                                                "remove_invalid_values",
+                                                "repetition_penalty",
+                                                "return_dict",
+                                                "return_dict_in_generate",
+                                                "sep_token_id",
+                                                "suppress_tokens",
+                                                "task_specific_params",
+                                                "temperature",
+                                                "tf_legacy_loss",
+                                                "tokenizer_class",
+                                                "top_k",
+                                                "top_p",
+                                                "torch_dtype",
+                                                "torchscript",
+                                                "transformers_version",
+                                                "typical_p",
+                                                "unk_token_id",
+                                                "use_bfloat16",
+                                                "use_cache"};
   return keys;
 }
 
 // A token id as transformers writes it: an integer, null or (older files) -1 for none, for the end also a list.
-std::vector<int64_t> read_tokens(JsonReader& reader, const std::string& key, int64_t fallback, const std::string& where) {
+std::vector<int64_t> read_tokens(JsonReader& reader, const std::string& key, int64_t fallback,
+                                 const std::string& where) {
   if (!reader.has(key)) return {fallback};
   if (!reader.has_value(key)) return {};
   const json& value = reader.at(key);
@@ -43,13 +88,16 @@ std::vector<int64_t> read_tokens(JsonReader& reader, const std::string& key, int
   std::vector<int64_t> tokens;
   for (const json& item : list) {
     const bool valid = item.is_number_integer() && item >= -1 && item <= kMaxSize;
-    if (!valid) throw_bad_input("{}: {} {} must hold token ids from 0 to {}, or null for none", where, key, value.dump(), kMaxSize);
+    if (!valid)
+      throw_bad_input("{}: {} {} must hold token ids from 0 to {}, or null for none", where, key, value.dump(),
+                      kMaxSize);
     if (item >= 0) tokens.push_back(item.get<int64_t>());
   }
   return tokens;
 }
 
-void read_special_tokens(JsonReader& reader, int64_t default_bos, int64_t default_eos, const std::string& where, ModelSpec& spec) {
+void read_special_tokens(JsonReader& reader, int64_t default_bos, int64_t default_eos, const std::string& where,
+                         ModelSpec& spec) {
   const std::vector<int64_t> bos = read_tokens(reader, "bos_token_id", default_bos, where);
   if (bos.size() > 1) throw_bad_input("{}: bos_token_id lists {} tokens; a model has one", where, bos.size());
   spec.bos_token = bos.empty() ? -1 : bos[0];
@@ -68,22 +116,25 @@ float read_rate(JsonReader& reader, const std::string& key, double fallback) {
 }
 
 float read_positive(JsonReader& reader, const std::string& key, double fallback) {
-  return static_cast<float>(reader.real(key, fallback, std::numeric_limits<float>::min(), std::numeric_limits<float>::max()));
+  return static_cast<float>(
+      reader.real(key, fallback, std::numeric_limits<float>::min(), std::numeric_limits<float>::max()));
 }
 
 void check_heads(const ModelSpec& spec, const char* hidden_key, const char* heads_key, const std::string& where) {
   if (spec.hidden % spec.heads == 0) return;
   const int64_t near = std::max<int64_t>(1, spec.hidden / spec.heads) * spec.heads;
-  throw_bad_input("{}: {} {} is not a multiple of {} {}; {} or {} is", where, hidden_key, spec.hidden, heads_key, spec.heads, near,
-                  near + spec.heads);
+  throw_bad_input("{}: {} {} is not a multiple of {} {}; {} or {} is", where, hidden_key, spec.hidden, heads_key,
+                  spec.heads, near, near + spec.heads);
 }
 
 // n_ctx is an old second name of n_positions that transformers does not read: it must agree.
 void check_context(JsonReader& reader, const ModelSpec& spec, const std::string& where) {
   const int64_t context = read_size(reader, "n_ctx", spec.max_positions);
   if (context != spec.max_positions) {
-    throw_bad_input("{}: n_ctx {} and n_positions {} (1024 when absent) differ; set n_positions to the wanted length and remove n_ctx",
-                    where, context, spec.max_positions);
+    throw_bad_input(
+        "{}: n_ctx {} and n_positions {} (1024 when absent) differ; set n_positions to the wanted length and remove "
+        "n_ctx",
+        where, context, spec.max_positions);
   }
 }
 
@@ -112,12 +163,14 @@ ModelSpec parse_gpt2(JsonReader& reader, const std::string& where) {
   reader.require("scale_attn_weights", true);
   reader.require("scale_attn_by_inverse_layer_idx", false);
   reader.require("reorder_and_upcast_attn", false);
-  reader.ignore({"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout"});
+  reader.ignore(
+      {"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout"});
   return spec;
 }
 
 // One of the two nested forms, "rope_parameters" (transformers 5) and "rope_scaling" (4); may hold the base too.
-void read_rope_object(JsonReader& reader, const std::string& key, const std::string& where, std::optional<double>& theta) {
+void read_rope_object(JsonReader& reader, const std::string& key, const std::string& where,
+                      std::optional<double>& theta) {
   if (!reader.has_value(key)) return;
   JsonReader rope(reader.at(key), where + " " + key);
   for (const char* name : {"rope_type", "type"}) rope.choice(name, 0, {"default"});
@@ -147,11 +200,13 @@ void read_llama_heads(JsonReader& reader, const std::string& where, ModelSpec& s
   check_heads(spec, "hidden_size", "num_attention_heads", where);
   spec.kv_heads = reader.has_value("num_key_value_heads") ? read_size(reader, "num_key_value_heads", 0) : spec.heads;
   if (spec.heads % spec.kv_heads != 0) {
-    throw_bad_input("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, spec.heads, spec.kv_heads);
+    throw_bad_input("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, spec.heads,
+                    spec.kv_heads);
   }
   spec.head_dim = reader.has_value("head_dim") ? read_size(reader, "head_dim", 0) : spec.hidden / spec.heads;
   if (spec.head_dim % 2 != 0) {
-    throw_bad_input("{}: head_dim {} is odd; rotary positions turn pairs of channels, so it must be even", where, spec.head_dim);
+    throw_bad_input("{}: head_dim {} is odd; rotary positions turn pairs of channels, so it must be even", where,
+                    spec.head_dim);
   }
 }
 
@@ -182,18 +237,28 @@ ModelSpec parse_llama(JsonReader& reader, const std::string& where) {
 
 // Names of one family that are found in files of another, so that the message names the right one.
 const std::map<std::string, std::string>& names_of_gpt2() {
-  static const std::map<std::string, std::string> names = {
-      {"hidden_size", "n_embd"},          {"num_hidden_layers", "n_layer"},        {"num_attention_heads", "n_head"},
-      {"intermediate_size", "n_inner"},   {"hidden_act", "activation_function"},   {"max_position_embeddings", "n_positions"},
-      {"attention_dropout", "attn_pdrop"}, {"layer_norm_eps", "layer_norm_epsilon"}, {"block_size", "n_positions"}};
+  static const std::map<std::string, std::string> names = {{"hidden_size", "n_embd"},
+                                                           {"num_hidden_layers", "n_layer"},
+                                                           {"num_attention_heads", "n_head"},
+                                                           {"intermediate_size", "n_inner"},
+                                                           {"hidden_act", "activation_function"},
+                                                           {"max_position_embeddings", "n_positions"},
+                                                           {"attention_dropout", "attn_pdrop"},
+                                                           {"layer_norm_eps", "layer_norm_epsilon"},
+                                                           {"block_size", "n_positions"}};
   return names;
 }
 
 const std::map<std::string, std::string>& names_of_llama() {
-  static const std::map<std::string, std::string> names = {
-      {"n_embd", "hidden_size"},      {"n_layer", "num_hidden_layers"},  {"n_head", "num_attention_heads"},
-      {"n_inner", "intermediate_size"}, {"activation_function", "hidden_act"}, {"n_positions", "max_position_embeddings"},
-      {"attn_pdrop", "attention_dropout"}, {"layer_norm_epsilon", "rms_norm_eps"}, {"n_kv_heads", "num_key_value_heads"}};
+  static const std::map<std::string, std::string> names = {{"n_embd", "hidden_size"},
+                                                           {"n_layer", "num_hidden_layers"},
+                                                           {"n_head", "num_attention_heads"},
+                                                           {"n_inner", "intermediate_size"},
+                                                           {"activation_function", "hidden_act"},
+                                                           {"n_positions", "max_position_embeddings"},
+                                                           {"attn_pdrop", "attention_dropout"},
+                                                           {"layer_norm_epsilon", "rms_norm_eps"},
+                                                           {"n_kv_heads", "num_key_value_heads"}};
   return names;
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model is, independent of how it is placed: the meaning of a Hugging Face config.json (gpt2 or llama).
-// Plain data. Reading refuses what it does not understand: a key that is neither read nor known to be without effect is an
-// Error. Absent keys take the defaults of transformers 5. parse_model_spec(to_config_json(spec)) == spec.
+// Plain data. Reading refuses what it does not understand: a key that is neither read nor known to be without effect is
+// an Error. Absent keys take the defaults of transformers 5. parse_model_spec(to_config_json(spec)) == spec.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 namespace strata {
 
@@ -38,7 +37,7 @@ struct ModelSpec {
   float residual_dropout = 0.0f;
   float embedding_dropout = 0.0f;
   float init_std = 0.02f;
-  // -1: none. May lie outside the vocabulary (files written with the defaults of transformers): such a token never occurs.
+  // -1: none. May lie outside a small vocabulary (files written with the defaults of transformers): then it never occurs.
   int64_t bos_token = -1;
   int64_t eos_token = -1;
   std::vector<int64_t> other_eos_tokens;  // when config.json lists several
@@ -49,8 +48,8 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-// `where` names the source in messages. Throws Error (bad input) for a family, key value or size that is not understood,
-// with the numbers (hidden 385 is not a multiple of 6 heads) and what would work.
+// `where` names the source in messages. Throws Error (bad input) for a family, key value or size that is not
+// understood, with the numbers (hidden 385 is not a multiple of 6 heads) and what would work.
 ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
 // The path is a config.json or the folder that holds one.
 ModelSpec read_model_spec(const std::string& config_json_path);

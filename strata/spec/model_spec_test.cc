@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/spec/model_spec.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "strata/base/error.h"
@@ -76,7 +76,8 @@ TEST(ModelSpec, LlamaDefaultsAreThoseOfTransformers) {
 }
 
 TEST(ModelSpec, ReadsEveryKeyOfGpt2) {
-  const ModelSpec spec = parse(R"({"model_type": "gpt2", "vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 80,
+  const ModelSpec spec =
+      parse(R"({"model_type": "gpt2", "vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 80,
     "n_positions": 16, "n_ctx": 16, "activation_function": "gelu", "layer_norm_epsilon": 1e-6, "attn_pdrop": 0.2,
     "resid_pdrop": 0, "embd_pdrop": 0.5, "initializer_range": 0.1, "tie_word_embeddings": false, "bos_token_id": null,
     "eos_token_id": [7, 8], "scale_attn_weights": true, "summary_type": "cls_index", "architectures": ["GPT2LMHeadModel"]})");
@@ -115,7 +116,8 @@ TEST(ModelSpec, ReadsEveryKeyOfLlama) {
 
 TEST(ModelSpec, RopeBaseIsReadFromEitherForm) {
   EXPECT_EQ(parse(R"({"model_type": "llama", "rope_theta": 500000})").rope_theta, 500000.0f);
-  EXPECT_EQ(parse(R"({"model_type": "llama", "rope_theta": 5e5, "rope_parameters": {"rope_theta": 5e5}})").rope_theta, 500000.0f);
+  EXPECT_EQ(parse(R"({"model_type": "llama", "rope_theta": 5e5, "rope_parameters": {"rope_theta": 5e5}})").rope_theta,
+            500000.0f);
   EXPECT_EQ(parse(R"({"model_type": "llama", "rope_scaling": {"type": "default"}})").rope_theta, 10000.0f);
   EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_theta": 5e5, "rope_parameters": {"rope_theta": 1e4}})"),
               AllOf(HasSubstr("500000"), HasSubstr("10000")));
@@ -124,10 +126,12 @@ TEST(ModelSpec, RopeBaseIsReadFromEitherForm) {
 TEST(ModelSpec, RefusesRopeItDoesNotCompute) {
   EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8.0}})"),
               AllOf(HasSubstr("rope_scaling"), HasSubstr("\"llama3\""), HasSubstr("default")));
-  EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0}})"), HasSubstr("\"linear\""));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0}})"),
+              HasSubstr("\"linear\""));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_parameters": {"rope_type": "yarn"}})"), HasSubstr("\"yarn\""));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_parameters": {"factor": 2}})"), HasSubstr("factor"));
-  EXPECT_THAT(refusal(R"({"model_type": "llama", "partial_rotary_factor": 0.5})"), HasSubstr("partial_rotary_factor 0.5"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "partial_rotary_factor": 0.5})"),
+              HasSubstr("partial_rotary_factor 0.5"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_theta": 0})"), HasSubstr("rope_theta is 0"));
 }
 
@@ -140,7 +144,8 @@ TEST(ModelSpec, RefusesAnotherFamily) {
 TEST(ModelSpec, RefusesSizesThatDoNotDivide) {
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "n_embd": 385, "n_head": 6})"),
               AllOf(HasSubstr("n_embd 385"), HasSubstr("n_head 6"), HasSubstr("384 or 390")));
-  EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_size": 30, "num_attention_heads": 4})"), HasSubstr("hidden_size 30"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_size": 30, "num_attention_heads": 4})"),
+              HasSubstr("hidden_size 30"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 5})"),
               AllOf(HasSubstr("32"), HasSubstr("num_key_value_heads 5")));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "head_dim": 7})"), HasSubstr("head_dim 7 is odd"));
@@ -149,13 +154,16 @@ TEST(ModelSpec, RefusesSizesThatDoNotDivide) {
 
 TEST(ModelSpec, RefusesValuesOutOfRangeAndWrongTypes) {
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "n_layer": 0})"), HasSubstr("n_layer is 0"));
-  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "vocab_size": 18446744073709551615})"), HasSubstr("18446744073709551615"));
-  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "n_embd": "768"})"), HasSubstr("n_embd must be an integer, found \"768\""));
+  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "vocab_size": 18446744073709551615})"),
+              HasSubstr("18446744073709551615"));
+  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "n_embd": "768"})"),
+              HasSubstr("n_embd must be an integer, found \"768\""));
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "n_embd": null})"), HasSubstr("null"));
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "attn_pdrop": 1.0})"), HasSubstr("attn_pdrop"));
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "attn_pdrop": "x"})"), HasSubstr("must be a number"));
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "tie_word_embeddings": 1})"), HasSubstr("true or false"));
-  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "activation_function": "relu"})"), AllOf(HasSubstr("\"relu\""), HasSubstr("gelu_new")));
+  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "activation_function": "relu"})"),
+              AllOf(HasSubstr("\"relu\""), HasSubstr("gelu_new")));
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "activation_function": 3})"), HasSubstr("must be a string"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_act": "gelu"})"), HasSubstr("silu"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "rms_norm_eps": 0})"), HasSubstr("rms_norm_eps"));
@@ -167,24 +175,27 @@ TEST(ModelSpec, RefusesOptionsThatChangeTheMaths) {
   for (const char* option : {R"("scale_attn_weights": false)", R"("scale_attn_by_inverse_layer_idx": true)",
                              R"("reorder_and_upcast_attn": true)", R"("add_cross_attention": true)",
                              R"("is_encoder_decoder": true)", R"("pruned_heads": {"0": [1]})"}) {
-    EXPECT_THAT(refusal(std::string(R"({"model_type": "gpt2", )") + option + "}"), HasSubstr("is not supported")) << option;
+    EXPECT_THAT(refusal(std::string(R"({"model_type": "gpt2", )") + option + "}"), HasSubstr("is not supported"))
+        << option;
   }
   EXPECT_THAT(refusal(R"({"model_type": "llama", "pretraining_tp": 2})"), HasSubstr("pretraining_tp 2"));
 }
 
 TEST(ModelSpec, RefusesUnknownKeysWithASuggestion) {
-  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "n_layers": 3})"), HasSubstr("n_layers = 3 in config.json: did you mean n_layer?"));
+  EXPECT_THAT(refusal(R"({"model_type": "gpt2", "n_layers": 3})"),
+              HasSubstr("n_layers = 3 in config.json: did you mean n_layer?"));
   EXPECT_THAT(refusal(R"({"model_type": "gpt2", "hidden_size": 3})"), HasSubstr("did you mean n_embd?"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "n_layer": 3})"), HasSubstr("did you mean num_hidden_layers?"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "sliding_window": 4096})"), HasSubstr("unknown key sliding_window"));
 }
 
 TEST(ModelSpec, ConfigJsonRoundTrips) {
-  for (const char* text :
-       {R"({"model_type": "gpt2"})", R"({"model_type": "llama"})",
-        R"({"model_type": "gpt2", "n_inner": 100, "activation_function": "gelu", "layer_norm_epsilon": 3.3e-6, "attn_pdrop": 0.15,
+  for (
+      const char* text :
+      {R"({"model_type": "gpt2"})", R"({"model_type": "llama"})",
+       R"({"model_type": "gpt2", "n_inner": 100, "activation_function": "gelu", "layer_norm_epsilon": 3.3e-6, "attn_pdrop": 0.15,
             "resid_pdrop": 0.25, "embd_pdrop": 0.35, "initializer_range": 0.013, "tie_word_embeddings": false, "bos_token_id": null})",
-        R"({"model_type": "llama", "num_key_value_heads": 8, "head_dim": 96, "rope_theta": 123456.7, "attention_bias": true,
+       R"({"model_type": "llama", "num_key_value_heads": 8, "head_dim": 96, "rope_theta": 123456.7, "attention_bias": true,
             "mlp_bias": true, "attention_dropout": 0.1, "tie_word_embeddings": true, "eos_token_id": [2, 5, 9]})"}) {
     const ModelSpec spec = parse(text);
     EXPECT_EQ(parse_model_spec(to_config_json(spec), "again"), spec) << text;

@@ -2,9 +2,8 @@
 #include "strata/spec/plan.h"
 
 #include <limits>
-#include <numeric>
-
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "strata/base/error.h"
 #include "strata/spec/json_reader.h"
@@ -56,7 +55,8 @@ std::vector<int64_t> parse_stages(const json& list, const std::string& where) {
     stages.push_back(layers.get<int64_t>());
   }
   if (!is_list || stages.empty() || stages.size() != list.size()) {
-    throw_bad_input("{}: stage_layers must be a list of layer counts of at least 1 such as [5, 5], found {}", where, list.dump());
+    throw_bad_input("{}: stage_layers must be a list of layer counts of at least 1 such as [5, 5], found {}", where,
+                    list.dump());
   }
   return stages;
 }
@@ -112,7 +112,8 @@ void check_tensor_split(const Plan& plan, const ModelSpec& model, size_t index) 
   const std::string name = layer_name(index, plan.layers.size());
   if (index % 2 == 1) {
     const int64_t common = std::gcd(model.heads, model.kv_heads);
-    if (model.heads % tp != 0) throw_bad_input("plan: {}: {} heads over tp {}; tp may be {}", name, model.heads, tp, divisors(common));
+    if (model.heads % tp != 0)
+      throw_bad_input("plan: {}: {} heads over tp {}; tp may be {}", name, model.heads, tp, divisors(common));
     if (model.kv_heads % tp != 0) {
       throw_bad_input("plan: {}: {} kv_heads over tp {}; tp may be {}", name, model.kv_heads, tp, divisors(common));
     }
@@ -130,8 +131,9 @@ void check_layer(const Plan& plan, const ModelSpec& model, size_t index) {
   }
   if (layer.zero < 0 || layer.zero > 3) throw_bad_input("plan: {}: zero is {}, must be 0, 1, 2 or 3", name, layer.zero);
   if (layer.tp * layer.dp != first.tp * first.dp) {
-    throw_bad_input("plan: {}: tp {} x dp {} = {} ranks, layer 0 has tp {} x dp {} = {}; tp x dp must be equal for all layers", name,
-                    layer.tp, layer.dp, layer.tp * layer.dp, first.tp, first.dp, first.tp * first.dp);
+    throw_bad_input(
+        "plan: {}: tp {} x dp {} = {} ranks, layer 0 has tp {} x dp {} = {}; tp x dp must be equal for all layers",
+        name, layer.tp, layer.dp, layer.tp * layer.dp, first.tp, first.dp, first.tp * first.dp);
   }
   check_tensor_split(plan, model, index);
 }
@@ -148,7 +150,8 @@ void check_ranks(const Plan& plan) {
 
 }  // namespace
 
-Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation, int64_t threads) {
+Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation,
+                      int64_t threads) {
   Plan plan;
   plan.stage_layers = {num_layers(model)};
   plan.layers.assign(static_cast<size_t>(num_layers(model)), LayerPlan{.activations = activations});

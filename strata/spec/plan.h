@@ -4,10 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "strata/spec/model_spec.h"
 
@@ -40,7 +39,8 @@ struct Plan {
 inline int64_t num_layers(const ModelSpec& model) { return 2 + 2 * model.num_blocks; }
 
 // The plan of one rank with everything resident and one activation policy everywhere.
-Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation, int64_t threads);
+Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation,
+                      int64_t threads);
 
 // Every number a plan must satisfy for this model; throws Error with both numbers and what would work
 // (6 heads over tp 4, 5 layers in stages of 2 + 2, 5 ranks for tp 2 x pp 2, ...).

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/spec/plan.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <functional>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "strata/base/error.h"
@@ -67,13 +67,15 @@ TEST(Plan, RefusesHeadsAndChannelsThatDoNotSplit) {
     for (LayerPlan& layer : plan.layers) layer.tp = tp;
     plan.num_ranks = 2 * tp * 3;
   };
-  EXPECT_THAT(refusal_after([&](Plan& plan) { with_tp(plan, 4); }),
-              AllOf(HasSubstr("layer 1 (attention of block 0)"), HasSubstr("6 heads over tp 4"), HasSubstr("tp may be 1, 2")));
+  EXPECT_THAT(
+      refusal_after([&](Plan& plan) { with_tp(plan, 4); }),
+      AllOf(HasSubstr("layer 1 (attention of block 0)"), HasSubstr("6 heads over tp 4"), HasSubstr("tp may be 1, 2")));
   EXPECT_THAT(refusal_after([&](Plan& plan) { with_tp(plan, 3); }), HasSubstr("2 kv_heads over tp 3"));
   ModelSpec odd = small_model();
   odd.ffn = 95;
-  EXPECT_THAT(refusal([&] { validate_plan(valid_plan(), odd); }),
-              AllOf(HasSubstr("layer 2 (MLP of block 0)"), HasSubstr("95 MLP channels over tp 2"), HasSubstr("1, 5, 19, 95")));
+  EXPECT_THAT(
+      refusal([&] { validate_plan(valid_plan(), odd); }),
+      AllOf(HasSubstr("layer 2 (MLP of block 0)"), HasSubstr("95 MLP channels over tp 2"), HasSubstr("1, 5, 19, 95")));
 }
 
 TEST(Plan, EmbeddingAndHeadMaySplitAnyVocabulary) {
@@ -84,16 +86,21 @@ TEST(Plan, EmbeddingAndHeadMaySplitAnyVocabulary) {
 }
 
 TEST(Plan, RefusesStagesThatDoNotHoldTheLayers) {
-  EXPECT_THAT(refusal_after([](Plan& plan) { plan.stage_layers = {2, 2}; }), AllOf(HasSubstr("[2, 2] hold 4 layers"), HasSubstr("has 6")));
+  EXPECT_THAT(refusal_after([](Plan& plan) {
+                plan.stage_layers = {2, 2};
+              }),
+              AllOf(HasSubstr("[2, 2] hold 4 layers"), HasSubstr("has 6")));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.stage_layers = {6, 0}; }), HasSubstr("a stage of 0 layers"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.stage_layers = {}; }), HasSubstr("hold 0 layers"));
-  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers.pop_back(); }), AllOf(HasSubstr("5 layers are planned"), HasSubstr("has 6"), HasSubstr("2 blocks")));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers.pop_back(); }),
+              AllOf(HasSubstr("5 layers are planned"), HasSubstr("has 6"), HasSubstr("2 blocks")));
 }
 
 TEST(Plan, RefusesRanksThatAreNotTheProduct) {
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.num_ranks = 5; }),
               AllOf(HasSubstr("num_ranks is 5"), HasSubstr("2 stages x tp 2 x dp 3 need 12")));
-  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[2].dp = 2; }), AllOf(HasSubstr("tp 2 x dp 2 = 4"), HasSubstr("tp 2 x dp 3 = 6")));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[2].dp = 2; }),
+              AllOf(HasSubstr("tp 2 x dp 2 = 4"), HasSubstr("tp 2 x dp 3 = 6")));
   EXPECT_THAT(refusal_after([](Plan& plan) {
                 for (LayerPlan& layer : plan.layers) layer = {2, 2'147'483'647};
               }),
@@ -131,9 +138,12 @@ TEST(Plan, ParsingRefusesWhatItDoesNotUnderstand) {
     object[key] = value;
     return refusal([&] { parse_plan(object, "plan.json"); });
   };
-  EXPECT_THAT(refusal_with("micro_batches", 2), HasSubstr("unknown key micro_batches = 2 in plan.json: did you mean micro_batch?"));
-  EXPECT_THAT(refusal_with("layers", {{{"tpp", 2}}}), HasSubstr("unknown key tpp = 2 in plan.json layers[0]: did you mean tp?"));
-  EXPECT_THAT(refusal_with("layers", {{{"activations", "some"}}}), AllOf(HasSubstr("\"some\""), HasSubstr("keep, selective, full")));
+  EXPECT_THAT(refusal_with("micro_batches", 2),
+              HasSubstr("unknown key micro_batches = 2 in plan.json: did you mean micro_batch?"));
+  EXPECT_THAT(refusal_with("layers", {{{"tpp", 2}}}),
+              HasSubstr("unknown key tpp = 2 in plan.json layers[0]: did you mean tp?"));
+  EXPECT_THAT(refusal_with("layers", {{{"activations", "some"}}}),
+              AllOf(HasSubstr("\"some\""), HasSubstr("keep, selective, full")));
   EXPECT_THAT(refusal_with("layers", {{{"zero", 4}}}), HasSubstr("zero is 4, must be from 0 to 3"));
   EXPECT_THAT(refusal_with("layers", {{{"count", 0}}}), HasSubstr("count is 0"));
   EXPECT_THAT(refusal_with("layers", 3), HasSubstr("must be a list"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that changes the result of a run (maths), plus where things are. Never mentions chunks, buckets or ranks:
-// placement is the Plan. Read from TOML with dotted overrides; every option is declared once in train_config_options()
-// (name, default, range, help), which also drives the messages, `strata options` and docs/config.md.
+// placement is the Plan. Plain data; read from TOML with dotted overrides. Every option is declared once, in the table
+// of train_options.h (key, range, choices, help), which drives parsing, the messages, the help text and docs/config.md.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,14 @@ struct RunConfig {
   std::string directory = "runs/train";
   uint64_t seed = 1;
   int64_t threads = 0;  // 0: all cores this process may use
+  bool operator==(const RunConfig&) const = default;
 };
 
 struct ModelConfig {
   std::string config;              // a config.json, or a Hugging Face folder
   std::string weights = "random";  // "random" is explicit; a folder with model.safetensors loads it
   Precision precision = Precision::kF32;
+  bool operator==(const ModelConfig&) const = default;
 };
 
 struct DataConfig {
@@ -37,12 +39,14 @@ struct DataConfig {
   Sampling sampling = Sampling::kWindow;  // windows of the token stream, or one document per sample
   int64_t seq = 0;                        // tokens per sample, at most max_positions
   std::string cache;                      // token files; empty: <run.directory>/tokens
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct BatchConfig {  // two of three give the third; 0 = not given
   int64_t global = 0;
   int64_t micro = 0;
   int64_t accumulation = 0;
+  bool operator==(const BatchConfig&) const = default;
 };
 
 struct OptimizerConfig {
@@ -53,9 +57,10 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double momentum = 0.0;  // SGD
   double weight_decay = 0.1;
-  double clip_norm = 1.0;  // 0: no clipping
-  std::vector<std::string> decay;     // glob patterns on tensor names that get decay; empty: the built-in rule (matrices only)
+  double clip_norm = 1.0;             // 0: no clipping
+  std::vector<std::string> decay;     // glob patterns on tensor names that get decay; empty: matrices only
   std::vector<std::string> no_decay;  // patterns that never get it; win over `decay`
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 struct ScheduleConfig {
@@ -63,33 +68,38 @@ struct ScheduleConfig {
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;  // WSD: length of the final decay; others: 0 = to the last step
   double min_lr = 0.0;
+  bool operator==(const ScheduleConfig&) const = default;
 };
 
 struct TrainLoopConfig {
-  int64_t max_steps = 0;  // 0: from epochs
-  double epochs = 0;      // 0: from max_steps
-  int64_t eval_every = 0;  // steps; 0: only at the end
+  int64_t max_steps = 0;     // 0: from epochs
+  double epochs = 0;         // 0: from max_steps
+  int64_t eval_every = 0;    // steps; 0: only at the end
   int64_t eval_samples = 0;  // 0: the whole validation set
-  int64_t save_every = 0;  // steps; 0: only at the end
-  int64_t keep_last = 2;   // checkpoints
+  int64_t save_every = 0;    // steps; 0: only at the end
+  int64_t keep_last = 2;     // checkpoints
   ResumeMode resume = ResumeMode::kAuto;
-  bool resume_lr_from_checkpoint = false;  // a changed optimizer.lr: false = the config wins, true = the checkpoint wins
+  bool resume_lr_from_checkpoint = false;  // whether it wins over a changed optimizer.lr
+  bool operator==(const TrainLoopConfig&) const = default;
 };
 
 struct ParallelConfig {
-  std::string plan = "auto";        // "auto" or a plan.json
-  std::string activations = "keep"; // keep, selective, full: for every layer, only with plan = "auto"
+  std::string plan = "auto";         // "auto" or a plan.json
+  std::string activations = "keep";  // keep, selective, full: for every layer, only with plan = "auto"
+  bool operator==(const ParallelConfig&) const = default;
 };
 
 struct MemoryConfig {
   int64_t device = 0;  // bytes; 0: what the machine has free
+  bool operator==(const MemoryConfig&) const = default;
 };
 
 struct LogConfig {
-  int64_t every = 1;  // steps per line
+  int64_t every = 1;     // steps per line
   bool profile = false;  // Chrome trace of measured instructions
   std::string metrics_csv = "metrics.csv";
   bool tensorboard = true;
+  bool operator==(const LogConfig&) const = default;
 };
 
 struct TrainConfig {
@@ -103,24 +113,33 @@ struct TrainConfig {
   ParallelConfig parallel;
   MemoryConfig memory;
   LogConfig log;
+  bool operator==(const TrainConfig&) const = default;
 };
 
-// Reads `toml_path` and applies overrides such as {"optimizer.lr", "3e-4"}. Throws Error for an unknown key
-// ("did you mean optimizer.lr?"), a wrong type, a value out of range, contradicting sizes (with the equation).
-// Relative paths in the file are relative to the current folder.
-TrainConfig read_train_config(const std::string& toml_path, const std::vector<std::pair<std::string, std::string>>& overrides);
+// Reads `toml_path` and applies overrides such as {"optimizer.lr", "3e-4"} (lists: "a.txt,b.txt"; the last one wins).
+// Throws Error for an unknown key ("did you mean optimizer.lr?"), a wrong type, a value out of range, a missing or
+// contradicting option, an option without effect (momentum with AdamW). Relative paths in the file are relative to the
+// current folder.
+TrainConfig read_train_config(const std::string& toml_path,
+                              const std::vector<std::pair<std::string, std::string>>& overrides);
 TrainConfig parse_train_config(const std::string& toml_text, const std::string& where,
                                const std::vector<std::pair<std::string, std::string>>& overrides);
 // Every key with its value; parsing it back gives the same config.
 std::string to_toml(const TrainConfig& config);
 
+// The options for a terminal, and as docs/config.md.
+std::string options_text();
+std::string options_markdown();
+
 struct BatchSizes {
   int64_t global = 0;
   int64_t micro = 0;
   int64_t accumulation = 0;
+  bool operator==(const BatchSizes&) const = default;
 };
-// global = micro * accumulation * data_ranks. Two given (or one: the others default to micro = global, accumulation = 1) determine
-// the third; throws Error with the equation and its numbers when they contradict or do not divide.
+// global = micro * accumulation * data_ranks. Two given determine the third; with global or micro alone the
+// accumulation is 1. Throws Error with the equation and its numbers when they contradict or do not divide, or when
+// neither is given.
 BatchSizes resolve_batch(const BatchConfig& given, int64_t data_ranks);
 
 }  // namespace strata
