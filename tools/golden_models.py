@@ -87,7 +87,8 @@ def logits_of(model, ids):
 def token_losses(logits, targets):
     """-log p(target) per token, in float64 whatever the dtype of the logits: float64 adds no rounding of its own."""
     targets = torch.as_tensor(targets).long()
-    return functional.cross_entropy(logits.double().flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+    losses = functional.cross_entropy(logits.double().flatten(0, 1), targets.flatten(), reduction="none")
+    return losses.view(targets.shape)
 
 
 def mean_loss(model, batch):
