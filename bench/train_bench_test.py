@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the training benchmark's own arithmetic, files and failures; no training system is run."""
 
+import argparse
 import contextlib
 import io
 import pathlib
@@ -99,6 +100,30 @@ class ChildProcess(unittest.TestCase):
         code = "import sys; sys.stderr.write('no such plan\\n'); sys.exit(2)"
         with self.assertRaisesRegex(child_process.ChildFailed, "exit status 2\nno such plan"):
             child_process.run_child([sys.executable, "-c", code], self.log)
+
+
+# Stands in for the command: reads the folder of the run from the config and writes two steps of metrics.
+STAND_IN = '''#!/usr/bin/env python3
+import pathlib, sys
+assert sys.argv[1] == "train"
+config = pathlib.Path(sys.argv[2]).read_text()
+run = pathlib.Path(next(line.split('"')[1] for line in config.splitlines() if line.startswith("directory")))
+run.mkdir()
+(run / "metrics.csv").write_text("step,loss,seconds_total\\n1,5.0,9.0\\n2,4.9,8.0\\n3,4.8,2.0\\n4,4.5,1.0\\n")
+'''
+
+
+class StrataRun(unittest.TestCase):
+    def test_steps_come_from_the_metrics_without_the_warm_up(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "strata").write_text(STAND_IN)
+            (folder / "strata").chmod(0o755)
+            arguments = argparse.Namespace(strata=folder / "strata", threads=2)
+            run = train_bench.run_strata(workloads.WORKLOADS["gpt14m"], folder, arguments)
+            self.assertFalse((folder / "run").exists())
+        self.assertEqual(run["step_seconds"], [9.0, 8.0, 2.0, 1.0])
+        self.assertEqual((run["median"], run["loss"]), (1.5, 4.5))
 
 
 class Arguments(unittest.TestCase):
