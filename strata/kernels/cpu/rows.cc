@@ -77,6 +77,11 @@ HWY_INLINE void add(const T* from, float* to, int64_t count) {
 void add_floats(const float* from, float* to, int64_t count) { add(from, to, count); }
 void add_bf16(const BF16* from, float* to, int64_t count) { add(from, to, count); }
 
+void multiply(const float* from, float* to, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes)
+    store(hn::Mul(load(to + i, count - i), load(from + i, count - i)), to + i, count - i);
+}
+
 void scale(float* row, int64_t count, float factor) {
   const Floats by = hn::Set(F32(), factor);
   for (int64_t i = 0; i < count; i += kLanes) store(hn::Mul(load(row + i, count - i), by), row + i, count - i);
@@ -171,6 +176,7 @@ HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
 HWY_EXPORT(add_floats);
 HWY_EXPORT(add_bf16);
+HWY_EXPORT(multiply);
 HWY_EXPORT(scale);
 HWY_EXPORT(dot);
 HWY_EXPORT(largest);
@@ -184,6 +190,7 @@ void widen_row(const BF16* from, float* to, int64_t count) { HWY_DYNAMIC_DISPATC
 void narrow_row(const float* from, BF16* to, int64_t count) { HWY_DYNAMIC_DISPATCH(narrow)(from, to, count); }
 void add_row(const float* from, float* to, int64_t count) { HWY_DYNAMIC_DISPATCH(add_floats)(from, to, count); }
 void add_row(const BF16* from, float* to, int64_t count) { HWY_DYNAMIC_DISPATCH(add_bf16)(from, to, count); }
+void multiply_row(const float* from, float* to, int64_t count) { HWY_DYNAMIC_DISPATCH(multiply)(from, to, count); }
 void scale_row(float* row, int64_t count, float factor) { HWY_DYNAMIC_DISPATCH(scale)(row, count, factor); }
 float dot_row(const float* a, const float* b, int64_t count) { return HWY_DYNAMIC_DISPATCH(dot)(a, b, count); }
 float max_row(const float* row, int64_t count) { return HWY_DYNAMIC_DISPATCH(largest)(row, count); }

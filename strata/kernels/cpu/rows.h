@@ -17,6 +17,8 @@ void narrow_row(const float* from, BF16* to, int64_t count);
 void add_row(const float* from, float* to, int64_t count);
 void add_row(const BF16* from, float* to, int64_t count);
 
+// to *= from
+void multiply_row(const float* from, float* to, int64_t count);
 void scale_row(float* row, int64_t count, float factor);
 float dot_row(const float* a, const float* b, int64_t count);
 // The largest element; -infinity for none.

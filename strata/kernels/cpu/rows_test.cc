@@ -50,21 +50,24 @@ TEST(Rows, AddsScalesAndReduces) {
     const std::vector<float> a = random_row(count, 1), b = random_row(count, 2);
     std::vector<BF16> narrow(count);
     narrow_row(a.data(), narrow.data(), count);
-    std::vector<float> sum = b, narrow_sum = b, scaled = a;
+    std::vector<float> sum = b, narrow_sum = b, product = b, scaled = a;
     add_row(a.data(), sum.data(), count);
     add_row(narrow.data(), narrow_sum.data(), count);
+    multiply_row(a.data(), product.data(), count);
     scale_row(scaled.data(), count, 3.0f);
     double dot = 0, magnitude = 0;
     float largest = -std::numeric_limits<float>::infinity();
     for (int64_t i = 0; i < count; ++i) {
       EXPECT_EQ(sum[i], a[i] + b[i]);
       EXPECT_EQ(narrow_sum[i], to_float(narrow[i]) + b[i]);
+      EXPECT_EQ(product[i], a[i] * b[i]);
       EXPECT_EQ(scaled[i], 3.0f * a[i]);
       dot += static_cast<double>(a[i]) * b[i];
       magnitude += std::abs(static_cast<double>(a[i]) * b[i]);
       largest = std::max(largest, a[i]);
     }
     EXPECT_EQ(sum[count], kUnset);
+    EXPECT_EQ(product[count], kUnset);
     EXPECT_EQ(scaled[count], kUnset);
     EXPECT_NEAR(dot_row(a.data(), b.data(), count), dot, static_cast<double>(count) * 0x1p-24 * magnitude);
     EXPECT_EQ(max_row(a.data(), count), largest);
