@@ -56,7 +56,8 @@ TEST(Normal, MomentsAndExtremes) {
     squares += a * a + b * b;
     cross += a * b;
   }
-  // Five standard deviations: of the mean 1/sqrt(n), of the variance sqrt(2/n), of the covariance sqrt(2/n) (n/2 pairs).
+  // Five standard deviations: of the mean 1/sqrt(n), of the variance sqrt(2/n), of the covariance sqrt(2/n) (n/2
+  // pairs).
   const double count = 2.0 * kBlocks;
   EXPECT_NEAR(sum / count, 0, 5 / std::sqrt(count));
   EXPECT_NEAR(squares / count, 1, 5 * std::sqrt(2 / count));
@@ -86,7 +87,8 @@ TEST(Permute, EveryPlaceIsAboutEquallyLikely) {
     std::vector<int> hits(size);
     for (int key = 0; key < kKeys; ++key) ++hits[permute(0, size, key)];
     const double p = 1.0 / static_cast<double>(size);
-    for (const int hit : hits) EXPECT_NEAR(hit, kKeys * p, 5 * std::sqrt(kKeys * p * (1 - p)));  // five standard deviations
+    for (const int hit : hits)
+      EXPECT_NEAR(hit, kKeys * p, 5 * std::sqrt(kKeys * p * (1 - p)));  // five standard deviations
   }
 }
 

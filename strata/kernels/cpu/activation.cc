@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GELU (tanh and exact) and SwiGLU.
-#include "strata/kernels/kernels.h"
 #include "strata/kernels/cpu/shapes.h"
+#include "strata/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/kernels/cpu/activation.cc"
@@ -16,7 +16,7 @@ namespace strata::kernels::HWY_NAMESPACE {
 namespace {
 
 // (1 + tanh(u)) / 2 = logistic(2u) with 2u = x (kLinear + kCubic x^2)
-constexpr float kLinear = 1.5957691216f;   // 2 sqrt(2/pi)
+constexpr float kLinear = 1.5957691216f;    // 2 sqrt(2/pi)
 constexpr float kCubic = 0.0713548162726f;  // 0.044715 kLinear
 
 struct GeluTanh {
@@ -42,7 +42,8 @@ struct GeluExact {
   template <class D>
   HWY_INLINE hn::Vec<D> slope(D d, hn::Vec<D> x) const {
     const Normal<D> normal = normal_distribution(d, x);
-    return hn::MulAdd(hn::Mul(x, hn::Set(d, 0.3989422804f)), normal.unscaled_density, normal.cumulative);  // 1/sqrt(2 pi)
+    return hn::MulAdd(hn::Mul(x, hn::Set(d, 0.3989422804f)), normal.unscaled_density,
+                      normal.cumulative);  // 1/sqrt(2 pi)
   }
 };
 
@@ -59,8 +60,8 @@ void gelu_forward(const Gelu& gelu, const TensorView& pre, const TensorView& act
 }
 
 template <typename T, class Gelu>
-void gelu_backward(const Gelu& gelu, const TensorView& dact, const TensorView& pre, const TensorView& dpre, int64_t begin,
-                   int64_t end) {
+void gelu_backward(const Gelu& gelu, const TensorView& dact, const TensorView& pre, const TensorView& dpre,
+                   int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* dy = dact.row<T>(row);
     const T* x = pre.row<T>(row);
@@ -85,7 +86,8 @@ void swiglu_forward(const TensorView& pre, const TensorView& act, int64_t begin,
 }
 
 template <typename T>
-void swiglu_backward(const TensorView& dact, const TensorView& pre, const TensorView& dpre, int64_t begin, int64_t end) {
+void swiglu_backward(const TensorView& dact, const TensorView& pre, const TensorView& dpre, int64_t begin,
+                     int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* dy = dact.row<T>(row);
     const T* gate = pre.row<T>(row);
@@ -121,13 +123,14 @@ void backward_rows_of(ActivationKind kind, const TensorView& dact, const TensorV
   }
 }
 
-void activation_forward_rows(ActivationKind kind, const TensorView& pre, const TensorView& act, int64_t begin, int64_t end) {
+void activation_forward_rows(ActivationKind kind, const TensorView& pre, const TensorView& act, int64_t begin,
+                             int64_t end) {
   pre.dtype == DType::kBF16 ? forward_rows_of<BF16>(kind, pre, act, begin, end)
                             : forward_rows_of<float>(kind, pre, act, begin, end);
 }
 
-void activation_backward_rows(ActivationKind kind, const TensorView& dact, const TensorView& pre, const TensorView& dpre,
-                              int64_t begin, int64_t end) {
+void activation_backward_rows(ActivationKind kind, const TensorView& dact, const TensorView& pre,
+                              const TensorView& dpre, int64_t begin, int64_t end) {
   pre.dtype == DType::kBF16 ? backward_rows_of<BF16>(kind, dact, pre, dpre, begin, end)
                             : backward_rows_of<float>(kind, dact, pre, dpre, begin, end);
 }

@@ -55,9 +55,8 @@ void convert(const Context& context, const TensorView& from, const TensorView& t
   check_storage("convert to", to);
   check_view("convert to", to, from.rows, from.cols, to.dtype);
   if (from.contiguous() && to.contiguous()) {
-    context.team.parallel_for(from.num_elements(), kMinPartElements, [&](int64_t begin, int64_t end) {
-      convert_part(flat(from), flat(to), 0, begin, end);
-    });
+    context.team.parallel_for(from.num_elements(), kMinPartElements,
+                              [&](int64_t begin, int64_t end) { convert_part(flat(from), flat(to), 0, begin, end); });
     return;
   }
   for_row_parts(context.team, from.rows, from.cols, [&](int64_t begin, int64_t end) {

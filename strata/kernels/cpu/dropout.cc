@@ -68,8 +68,9 @@ void dropout(const Context& context, const Dropout& dropout, const TensorView& x
   check_view("dropout y", y, x.rows, x.cols, x.dtype);
   const DropoutState state = make_dropout_state(dropout, x.rows);
   if (state.threshold == 0 && x.data == y.data) return;
-  for_row_parts(context.team, x.rows, x.cols,
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(drop_rows)(state, x, y, begin, end); });
+  for_row_parts(context.team, x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(drop_rows)(state, x, y, begin, end);
+  });
 }
 
 void add_residual(const Context& context, const Dropout& dropout, const TensorView& x, const TensorView& residual,
@@ -78,8 +79,9 @@ void add_residual(const Context& context, const Dropout& dropout, const TensorVi
   check_view("residual", residual, x.rows, x.cols, x.dtype);
   check_view("residual y", y, x.rows, x.cols, x.dtype);
   const DropoutState state = make_dropout_state(dropout, x.rows);
-  for_row_parts(context.team, x.rows, x.cols,
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(drop_add_rows)(state, x, residual, y, begin, end); });
+  for_row_parts(context.team, x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(drop_add_rows)(state, x, residual, y, begin, end);
+  });
 }
 
 }  // namespace strata::kernels

@@ -19,7 +19,8 @@ struct DropoutState {
 inline DropoutState make_dropout_state(const Dropout& dropout, int64_t rows) {
   if (dropout.rate == 0.0f) return {};
   STRATA_CHECK(dropout.rate > 0.0f && dropout.rate < 1.0f, "dropout rate {}", dropout.rate);
-  STRATA_CHECK(static_cast<int64_t>(dropout.tokens.size()) == rows, "{} token indices for {} rows", dropout.tokens.size(), rows);
+  STRATA_CHECK(static_cast<int64_t>(dropout.tokens.size()) == rows, "{} token indices for {} rows",
+               dropout.tokens.size(), rows);
   // word * 2^-24 >= rate, both sides exact in f32, is word >= ceil(rate * 2^24).
   const auto threshold = static_cast<int32_t>(std::ceil(dropout.rate * 0x1p24f));
   return {dropout.key, dropout.tokens.data(), threshold, 1.0f / (1.0f - dropout.rate)};

@@ -51,7 +51,8 @@ void scatter_channels_of(const EmbeddingArgs& args, int64_t begin, int64_t end) 
   for (int64_t row = 0; row < args.x.rows; ++row) {
     const T* x = args.x.row<T>(row) + begin;
     float* token = args.token_table.row<float>(args.ids[row]) + begin;
-    float* position = args.position_table.empty() ? nullptr : args.position_table.row<float>(args.positions[row]) + begin;
+    float* position =
+        args.position_table.empty() ? nullptr : args.position_table.row<float>(args.positions[row]) + begin;
     for_each_vector(end - begin, [&](auto d, int64_t c) HWY_ATTR {
       const auto gradient = load(d, x + c);
       store(d, hn::Add(load(d, token + c), gradient), token + c);
@@ -61,11 +62,13 @@ void scatter_channels_of(const EmbeddingArgs& args, int64_t begin, int64_t end) 
 }
 
 void gather_rows(const EmbeddingArgs& args, const DropoutState& state, int64_t begin, int64_t end) {
-  args.x.dtype == DType::kBF16 ? gather_rows_of<BF16>(args, state, begin, end) : gather_rows_of<float>(args, state, begin, end);
+  args.x.dtype == DType::kBF16 ? gather_rows_of<BF16>(args, state, begin, end)
+                               : gather_rows_of<float>(args, state, begin, end);
 }
 
 void scatter_channels(const EmbeddingArgs& args, int64_t begin, int64_t end) {
-  args.x.dtype == DType::kBF16 ? scatter_channels_of<BF16>(args, begin, end) : scatter_channels_of<float>(args, begin, end);
+  args.x.dtype == DType::kBF16 ? scatter_channels_of<BF16>(args, begin, end)
+                               : scatter_channels_of<float>(args, begin, end);
 }
 
 }  // namespace
@@ -81,10 +84,12 @@ HWY_EXPORT(scatter_channels);
 
 void check_indices(const char* name, std::span<const int32_t> indices, int64_t rows, int64_t limit) {
   STRATA_CHECK(static_cast<int64_t>(indices.size()) == rows, "{} {}s for {} tokens", indices.size(), name, rows);
-  for (const int32_t index : indices) STRATA_CHECK(index >= 0 && index < limit, "{} {} of a table of {}", name, index, limit);
+  for (const int32_t index : indices)
+    STRATA_CHECK(index >= 0 && index < limit, "{} {} of a table of {}", name, index, limit);
 }
 
-void check_tables(const EmbeddingArgs& args, std::span<const int32_t> ids, std::span<const int32_t> positions, DType dtype) {
+void check_tables(const EmbeddingArgs& args, std::span<const int32_t> ids, std::span<const int32_t> positions,
+                  DType dtype) {
   check_storage("embedding x", args.x);
   check_view("token table", args.token_table, args.token_table.rows, args.x.cols, dtype);
   check_indices("token id", ids, args.x.rows, args.token_table.rows);
@@ -107,20 +112,22 @@ void embedding_forward(const Context& context, std::span<const int32_t> ids, std
   const EmbeddingArgs args = {ids.data(), positions.data(), token_table, position_table, x};
   check_tables(args, ids, positions, x.dtype);
   const DropoutState state = make_dropout_state(dropout, x.rows);
-  for_row_parts(context.team, x.rows, x.cols,
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(gather_rows)(args, state, begin, end); });
+  for_row_parts(context.team, x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(gather_rows)(args, state, begin, end);
+  });
 }
 
 void embedding_backward(const Context& context, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const TensorView& dx, const Dropout& dropout, const TensorView& dtoken, const TensorView& dposition,
-                        Write write_token, Write write_position) {
+                        const TensorView& dx, const Dropout& dropout, const TensorView& dtoken,
+                        const TensorView& dposition, Write write_token, Write write_position) {
   const EmbeddingArgs args = {ids.data(), positions.data(), dtoken, dposition, dx};
   check_tables(args, ids, positions, DType::kF32);
   kernels::dropout(context, dropout, dx, dx);
   if (write_token == Write::kSet) clear_table(context.team, dtoken);
   if (write_position == Write::kSet && !dposition.empty()) clear_table(context.team, dposition);
-  context.team.parallel_for(dx.cols, part_grain(dx.rows, 16),
-                            [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(scatter_channels)(args, begin, end); });
+  context.team.parallel_for(dx.cols, part_grain(dx.rows, 16), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(scatter_channels)(args, begin, end);
+  });
 }
 
 }  // namespace strata::kernels

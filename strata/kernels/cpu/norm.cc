@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm. A row is read from memory once; its further passes hit the first-level cache.
-#include "strata/kernels/kernels.h"
 #include "strata/kernels/cpu/shapes.h"
+#include "strata/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/kernels/cpu/norm.cc"
@@ -79,8 +79,9 @@ void backward_input_row(const NormArgs& args, int64_t row) {
   const auto centred = [&](auto d, int64_t c) HWY_ATTR { return hn::Sub(load(d, x + c), hn::Set(d, mean)); };
   float mean_slope = 0.0f;
   if (args.kind == NormKind::kLayerNorm) mean_slope = sum_over(args.x.cols, slope) / hidden;
-  const float along = rstd * rstd / hidden *
-                      sum_over(args.x.cols, [&](auto d, int64_t c) HWY_ATTR { return hn::Mul(slope(d, c), centred(d, c)); });
+  const float along = rstd * rstd / hidden * sum_over(args.x.cols, [&](auto d, int64_t c) HWY_ATTR {
+                        return hn::Mul(slope(d, c), centred(d, c));
+                      });
   for_each_vector(args.x.cols, [&](auto d, int64_t c) HWY_ATTR {
     const auto across = hn::NegMulAdd(centred(d, c), hn::Set(d, along), hn::Sub(slope(d, c), hn::Set(d, mean_slope)));
     const auto base = residual != nullptr ? load(d, residual + c) : hn::Zero(d);
@@ -141,7 +142,8 @@ void norm_apply_rows(const NormArgs& args, int64_t begin, int64_t end) {
   args.x.dtype == DType::kBF16 ? apply_rows_of<BF16>(args, begin, end) : apply_rows_of<float>(args, begin, end);
 }
 void norm_backward_input_rows(const NormArgs& args, int64_t begin, int64_t end) {
-  args.x.dtype == DType::kBF16 ? backward_input_rows_of<BF16>(args, begin, end) : backward_input_rows_of<float>(args, begin, end);
+  args.x.dtype == DType::kBF16 ? backward_input_rows_of<BF16>(args, begin, end)
+                               : backward_input_rows_of<float>(args, begin, end);
 }
 void norm_backward_weight_channels(const NormArgs& args, int64_t begin, int64_t end) {
   args.x.dtype == DType::kBF16 ? backward_weight_channels_of<BF16>(args, begin, end)
@@ -179,30 +181,34 @@ void norm_forward(const Context& context, NormKind kind, float eps, const Tensor
                   const TensorView& bias, const TensorView& y, const TensorView& stats) {
   const NormArgs args = {.kind = kind, .eps = eps, .x = x, .weight = weight, .bias = bias, .stats = stats, .y = y};
   check_forward(args);
-  for_row_parts(context.team, x.rows, x.cols,
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(norm_forward_rows)(args, begin, end); });
+  for_row_parts(context.team, x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(norm_forward_rows)(args, begin, end);
+  });
 }
 
-void norm_apply(const Context& context, NormKind kind, const TensorView& x, const TensorView& weight, const TensorView& bias,
-                const TensorView& stats, const TensorView& y) {
+void norm_apply(const Context& context, NormKind kind, const TensorView& x, const TensorView& weight,
+                const TensorView& bias, const TensorView& stats, const TensorView& y) {
   const NormArgs args = {.kind = kind, .x = x, .weight = weight, .bias = bias, .stats = stats, .y = y};
   check_forward(args);
-  for_row_parts(context.team, x.rows, x.cols,
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(norm_apply_rows)(args, begin, end); });
+  for_row_parts(context.team, x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(norm_apply_rows)(args, begin, end);
+  });
 }
 
 void norm_backward_input(const Context& context, NormKind kind, const TensorView& dy, const TensorView& x,
                          const TensorView& weight, const TensorView& stats, const TensorView& residual,
                          const TensorView& dx) {
-  const NormArgs args = {.kind = kind, .x = x, .weight = weight, .stats = stats, .dy = dy, .residual = residual, .dx = dx};
+  const NormArgs args = {
+      .kind = kind, .x = x, .weight = weight, .stats = stats, .dy = dy, .residual = residual, .dx = dx};
   check_storage("norm x", x);
   check_view("norm dy", dy, x.rows, x.cols, x.dtype);
   check_view("norm weight", weight, 1, x.cols, x.dtype);
   check_view("norm stats", stats, x.rows, 2, DType::kF32);
   if (!residual.empty()) check_view("norm residual", residual, x.rows, x.cols, x.dtype);
   check_view("norm dx", dx, x.rows, x.cols, x.dtype);
-  for_row_parts(context.team, x.rows, x.cols,
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(norm_backward_input_rows)(args, begin, end); });
+  for_row_parts(context.team, x.rows, x.cols, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(norm_backward_input_rows)(args, begin, end);
+  });
 }
 
 void norm_backward_weight(const Context& context, NormKind kind, const TensorView& dy, const TensorView& x,

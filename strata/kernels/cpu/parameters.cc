@@ -69,7 +69,8 @@ void adamw_elements(const AdamWPass& pass, int64_t begin, int64_t end) {
   for_each_vector(end - begin, [&](auto d, int64_t offset) HWY_ATTR {
     const int64_t i = begin + offset;
     const auto g = hn::Mul(hn::LoadU(d, pass.gradient + i), hn::Set(d, pass.gradient_scale));
-    const auto m = hn::MulAdd(hn::LoadU(d, pass.m + i), hn::Set(d, pass.beta1), hn::Mul(g, hn::Set(d, pass.one_minus_beta1)));
+    const auto m =
+        hn::MulAdd(hn::LoadU(d, pass.m + i), hn::Set(d, pass.beta1), hn::Mul(g, hn::Set(d, pass.one_minus_beta1)));
     const auto v = hn::MulAdd(hn::LoadU(d, pass.v + i), hn::Set(d, pass.beta2),
                               hn::Mul(hn::Mul(g, g), hn::Set(d, pass.one_minus_beta2)));
     const auto deviation = hn::MulAdd(hn::Sqrt(v), hn::Set(d, pass.inverse_correction), hn::Set(d, pass.eps));

@@ -54,7 +54,8 @@ HWY_INLINE void fill_rotation(const RopeTable& table, int32_t position, Rotation
 }
 
 template <typename T>
-void rotate_rows_of(const RopeTable& table, const int32_t* positions, const TensorView& qkv, int64_t begin, int64_t end) {
+void rotate_rows_of(const RopeTable& table, const int32_t* positions, const TensorView& qkv, int64_t begin,
+                    int64_t end) {
   Rotation rotation;
   for (int64_t row = begin; row < end; ++row) {
     fill_rotation(table, positions[row], rotation);
@@ -87,7 +88,8 @@ namespace {
 HWY_EXPORT(rotate_rows);
 
 RopeTable make_table(const RopeArgs& args) {
-  RopeTable table = {.turns = {}, .pairs = args.head_dim / 2, .turned_heads = args.heads + args.kv_heads, .direction = args.direction};
+  RopeTable table = {
+      .turns = {}, .pairs = args.head_dim / 2, .turned_heads = args.heads + args.kv_heads, .direction = args.direction};
   for (int64_t i = 0; i < table.pairs; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(args.head_dim);
     const double turns = std::pow(static_cast<double>(args.theta), exponent) / (2.0 * std::numbers::pi);
@@ -101,11 +103,12 @@ RopeTable make_table(const RopeArgs& args) {
 void rope(const Context& context, const RopeArgs& args, std::span<const int32_t> positions, const TensorView& qkv) {
   check_storage("qkv", qkv);
   check_view("qkv", qkv, qkv.rows, (args.heads + 2 * args.kv_heads) * args.head_dim, qkv.dtype);
-  STRATA_CHECK(static_cast<int64_t>(positions.size()) == qkv.rows, "{} positions for {} tokens", positions.size(), qkv.rows);
+  STRATA_CHECK(static_cast<int64_t>(positions.size()) == qkv.rows, "{} positions for {} tokens", positions.size(),
+               qkv.rows);
   STRATA_CHECK(args.head_dim % 2 == 0 && args.head_dim <= 2 * kMaxPairs, "head_dim {} must be even and at most {}",
                args.head_dim, 2 * kMaxPairs);
-  STRATA_CHECK(args.theta >= 1.0f && (args.direction == 1 || args.direction == -1), "theta {}, direction {}", args.theta,
-               args.direction);
+  STRATA_CHECK(args.theta >= 1.0f && (args.direction == 1 || args.direction == -1), "theta {}, direction {}",
+               args.theta, args.direction);
   const RopeTable table = make_table(args);
   for_row_parts(context.team, qkv.rows, qkv.cols, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(rotate_rows)(table, positions.data(), qkv, begin, end);

@@ -13,8 +13,8 @@ namespace strata::kernels {
 
 // `view` must be (rows, cols) of `dtype`.
 inline void check_view(const char* name, const TensorView& view, int64_t rows, int64_t cols, DType dtype) {
-  STRATA_CHECK(view.rows == rows && view.cols == cols && view.dtype == dtype, "{} is ({}, {}) {}, want ({}, {}) {}", name,
-               view.rows, view.cols, dtype_name(view.dtype), rows, cols, dtype_name(dtype));
+  STRATA_CHECK(view.rows == rows && view.cols == cols && view.dtype == dtype, "{} is ({}, {}) {}, want ({}, {}) {}",
+               name, view.rows, view.cols, dtype_name(view.dtype), rows, cols, dtype_name(dtype));
 }
 
 // Storage of activations and weights.

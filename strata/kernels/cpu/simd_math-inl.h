@@ -62,7 +62,8 @@ HWY_INLINE Normal<D> normal_distribution(D d, hn::Vec<D> x) {
                                0.0308652595f,   -0.0717067868f,  0.124379218f,    -0.170397744f,   0.094410643f};
   const auto a = hn::Min(hn::Abs(x), hn::Set(d, 14.0f));
   const auto square = hn::Mul(a, a);
-  const auto rest = hn::MulSub(a, a, square);  // what rounding the square lost: it would weigh a^2/2 times in the result
+  const auto rest =
+      hn::MulSub(a, a, square);  // what rounding the square lost: it would weigh a^2/2 times in the result
   auto density = exponential(d, hn::Mul(square, hn::Set(d, -0.5f)));
   density = hn::NegMulAdd(hn::Mul(density, hn::Set(d, 0.5f)), rest, density);
   const auto four = hn::Set(d, 4.0f);
@@ -85,15 +86,17 @@ HWY_INLINE SineCosine<D> sine_cosine(D d, hn::Vec<hn::Rebind<uint32_t, D>> phase
   const hn::Rebind<int32_t, D> integers;
   const auto one = hn::Set(words, 1), two = hn::Set(words, 2);
   const auto quarter = hn::ShiftRight<30>(hn::Add(phase, hn::Set(words, 1u << 29)));
-  const auto within = hn::BitCast(integers, hn::Sub(phase, hn::ShiftLeft<30>(quarter)));  // an eighth of a turn each way
-  const auto r = hn::Mul(hn::ConvertTo(d, within), hn::Set(d, 1.46291808e-9f));           // 2 pi / 2^32
+  const auto within =
+      hn::BitCast(integers, hn::Sub(phase, hn::ShiftLeft<30>(quarter)));         // an eighth of a turn each way
+  const auto r = hn::Mul(hn::ConvertTo(d, within), hn::Set(d, 1.46291808e-9f));  // 2 pi / 2^32
   const auto square = hn::Mul(r, r);
   const auto sine = hn::MulAdd(hn::Mul(polynomial(d, square, kSine), square), r, r);
   const auto cosine = hn::MulAdd(polynomial(d, square, kCosine), square, hn::Set(d, 1.0f));
   const auto odd = hn::MaskFromVec(hn::BitCast(d, hn::Neg(hn::BitCast(integers, hn::And(quarter, one)))));
   const auto sine_sign = hn::BitCast(d, hn::ShiftLeft<30>(hn::And(quarter, two)));
   const auto cosine_sign = hn::BitCast(d, hn::ShiftLeft<30>(hn::And(hn::Add(quarter, one), two)));
-  return {hn::Xor(hn::IfThenElse(odd, cosine, sine), sine_sign), hn::Xor(hn::IfThenElse(odd, sine, cosine), cosine_sign)};
+  return {hn::Xor(hn::IfThenElse(odd, cosine, sine), sine_sign),
+          hn::Xor(hn::IfThenElse(odd, sine, cosine), cosine_sign)};
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE

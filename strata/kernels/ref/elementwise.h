@@ -12,10 +12,11 @@ void norm_forward(const Context&, NormKind kind, float eps, const TensorView& x,
                   const TensorView& bias, const TensorView& y, const TensorView& stats);
 void norm_apply(const Context&, NormKind kind, const TensorView& x, const TensorView& weight, const TensorView& bias,
                 const TensorView& stats, const TensorView& y);
-void norm_backward_input(const Context&, NormKind kind, const TensorView& dy, const TensorView& x, const TensorView& weight,
-                         const TensorView& stats, const TensorView& residual, const TensorView& dx);
-void norm_backward_weight(const Context&, NormKind kind, const TensorView& dy, const TensorView& x, const TensorView& stats,
-                          const TensorView& dweight, const TensorView& dbias, Write write);
+void norm_backward_input(const Context&, NormKind kind, const TensorView& dy, const TensorView& x,
+                         const TensorView& weight, const TensorView& stats, const TensorView& residual,
+                         const TensorView& dx);
+void norm_backward_weight(const Context&, NormKind kind, const TensorView& dy, const TensorView& x,
+                          const TensorView& stats, const TensorView& dweight, const TensorView& dbias, Write write);
 
 void activation_forward(const Context&, ActivationKind kind, const TensorView& pre, const TensorView& act);
 void activation_backward(const Context&, ActivationKind kind, const TensorView& dact, const TensorView& pre,
