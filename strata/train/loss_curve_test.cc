@@ -66,6 +66,8 @@ TEST(LossCurve, ThinsALongRunButKeepsItsExtremes) {
   const std::string svg = loss_curve_svg("run", points, {});
   EXPECT_LT(svg.size(), 100000U);
   EXPECT_TRUE(line(svg, 0).find("L604.7 112.5") != std::string::npos);  // the spike: 9 on an axis 2..10
+  EXPECT_GE(count(line(svg, 0), " 480.0"), 849);  // 2.0, the lowest loss of all 850 columns but the one with the gap
+  EXPECT_GE(count(line(svg, 0), " 448.5"), 847);  // 2.6, the highest of all but those of the gap, the spike and the end
   EXPECT_EQ(count(line(svg, 0), "M"), 2);
 }
 
