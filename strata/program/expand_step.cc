@@ -16,8 +16,18 @@ class StepExpander {
     Instruction& reset = builder_.emit(Op::kScalar, Queue::kCompute);
     reset.scalar = ScalarOp::kReset;
     reset.uses.push_back({set_.scalars_booking, Access::kReadWrite, Role::kScalars, -1});
-    for (const ScheduleItem& item : one_forward_one_backward(place_.stage, place_.stages, input_.plan.accumulation))
-      item.backward ? backward(item.micro_batch) : forward(item.micro_batch);
+    const std::vector<ScheduleItem> order = one_forward_one_backward(place_.stage, place_.stages, input_.plan.accumulation);
+    for (size_t index = 0; index < order.size(); ++index) {
+      if (!order[index].backward) {
+        forward(order[index].micro_batch);
+        continue;
+      }
+      backward(order[index].micro_batch);
+      // The stage before sends its next output first and then wants this gradient. In this order the lists of all ranks run to
+      // the end even one instruction at a time, so no wait that packing adds can stop them.
+      if (index + 1 < order.size() && !order[index + 1].backward) receive_input(order[index + 1].micro_batch);
+      send_gradient(order[index].micro_batch);
+    }
     exchange_tied_gradients();
     norms();
     for (size_t chunk = 0; chunk < set_.chunks.size(); ++chunk) update(static_cast<int>(chunk));
@@ -31,12 +41,16 @@ class StepExpander {
   int neighbour(int64_t stage) const { return place_.global_rank(stage, place_.data, place_.tensor); }
   int64_t activation_elements() const { return input_.model.hidden * input_.plan.micro_batch * input_.seq; }
 
+  void receive_input(int micro_batch) {
+    if (place_.stage == 0 || micro_batch < num_received_) return;
+    const int layer = place_.first_layer;
+    message(Op::kRecv, Queue::kForwardPipe, neighbour(place_.stage - 1), activation_elements(), micro_batch,
+            builder_.book_tensor(layer, layers_[layer].input, micro_batch));
+    num_received_ = micro_batch + 1;
+  }
+
   void forward(int micro_batch) {
-    if (place_.stage > 0) {
-      const int layer = place_.first_layer;
-      message(Op::kRecv, Queue::kForwardPipe, neighbour(place_.stage - 1), activation_elements(), micro_batch,
-              builder_.book_tensor(layer, layers_[layer].input, micro_batch));
-    }
+    receive_input(micro_batch);
     for (int layer = place_.first_layer; layer < place_.end_layer; ++layer) {
       if (layers_[layer].kind == LayerKind::kHead) return;  // forward and backward in one
       builder_.forward_layer(layer, micro_batch);
@@ -58,6 +72,9 @@ class StepExpander {
       if (layer > place_.first_layer) builder_.hand_over_gradient(layer, micro_batch);
       reduce_gradients(layer, micro_batch);
     }
+  }
+
+  void send_gradient(int micro_batch) {
     if (place_.stage == 0) return;
     const int first = place_.first_layer;
     message(Op::kSend, Queue::kBackwardPipe, neighbour(place_.stage - 1), activation_elements(), micro_batch,
@@ -191,6 +208,7 @@ class StepExpander {
   const ProgramSet& set_;
   ProgramBuilder builder_;
   RankPlace place_;
+  int num_received_ = 0;  // inputs of micro-batches from the stage before
   std::vector<int> owned_gradient_;  // by chunk: what norm and update read
 };
 
