@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-constexpr int64_t kAlignElements = 16;  // 64 bytes of f32, so that every tensor starts on a cache line
+constexpr int64_t kAlignElements = 32;  // 64 bytes of bf16: every tensor starts on a cache line in both precisions
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -77,7 +77,8 @@ std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan&
     for (ChunkClass wanted : {ChunkClass::kTied, ChunkClass::kOverDp, ChunkClass::kOverDpAndTp}) {
       const bool borrowed = wanted == ChunkClass::kTied && layer.kind == LayerKind::kHead;
       if (borrowed && place.first_layer == 0) continue;  // the owner is on this stage
-      Chunk chunk = make_chunk(layer, index, plan.layers[index], place, wanted, tied_model);
+      // The alias is sharded as its owner is: they exchange gradients and values shard by shard.
+      Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place, wanted, tied_model);
       if (chunk.tensors.empty()) continue;
       chunk.tied_alias = borrowed;
       if (wanted == ChunkClass::kTied && last_stage > 0) chunk.tied_peer_stage = static_cast<int>(borrowed ? 0 : last_stage);

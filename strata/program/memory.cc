@@ -2,7 +2,8 @@
 #include "strata/program/memory.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
+#include <map>
 
 #include "strata/base/error.h"
 #include "strata/program/order.h"
@@ -67,10 +68,6 @@ std::vector<Lifetime> find_lifetimes(const Program& program) {
   return lifetimes;
 }
 
-bool same_bytes(const Booking& a, const Booking& b) {
-  return a.tier == b.tier && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
-
 int64_t pack_persistent(Program& program, Tier tier) {
   int64_t end = 0;
   for (Booking& booking : program.bookings) {
@@ -81,12 +78,30 @@ int64_t pack_persistent(Program& program, Tier tier) {
   return end;
 }
 
-// The lowest gap of at least `bytes` between bookings already placed (sorted by offset).
-int64_t lowest_gap(const std::vector<std::pair<int64_t, int64_t>>& occupied, int64_t base, int64_t bytes) {
+// Bytes that one or more bookings have in turn.
+struct Slot {
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::vector<std::pair<int, int>> busy;  // first and last instruction of each booking, in time order
+
+  bool is_busy(const Lifetime& lifetime) const {
+    const auto next = next_after(lifetime);
+    return next != busy.end() && next->first <= lifetime.last;
+  }
+  void occupy(const Lifetime& lifetime) { busy.insert(next_after(lifetime), {lifetime.first, lifetime.last}); }
+
+ private:
+  std::vector<std::pair<int, int>>::const_iterator next_after(const Lifetime& lifetime) const {
+    return std::partition_point(busy.begin(), busy.end(), [&](const auto& other) { return other.second < lifetime.first; });
+  }
+};
+
+// The lowest gap of at least `bytes` between the slots (sorted by begin) that are busy in a lifetime.
+int64_t lowest_gap(const std::vector<Slot>& slots, const Lifetime& lifetime, int64_t base, int64_t bytes) {
   int64_t offset = base;
-  for (const auto& [begin, end] : occupied) {
-    if (begin - offset >= bytes) break;
-    offset = std::max(offset, end);
+  for (const Slot& slot : slots) {
+    if (slot.begin - offset >= bytes) break;
+    if (slot.end > offset && slot.is_busy(lifetime)) offset = slot.end;
   }
   return offset;
 }
@@ -98,35 +113,43 @@ int64_t pack_transient(Program& program, const std::vector<Lifetime>& lifetimes,
     if (!program.bookings[index].persistent && program.bookings[index].tier == tier && lifetimes[index].first >= 0) order.push_back(index);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return program.bookings[a].bytes > program.bookings[b].bytes; });
   int64_t end = base;
-  std::vector<int> placed;
+  std::vector<Slot> slots;
   for (int index : order) {
-    std::vector<std::pair<int64_t, int64_t>> occupied;
-    for (int other : placed)
-      if (lifetimes[other].overlaps(lifetimes[index]))
-        occupied.push_back({program.bookings[other].offset, program.bookings[other].offset + round_up(program.bookings[other].bytes)});
-    std::sort(occupied.begin(), occupied.end());
     Booking& booking = program.bookings[index];
-    booking.offset = lowest_gap(occupied, base, round_up(booking.bytes));
-    end = std::max(end, booking.offset + round_up(booking.bytes));
-    placed.push_back(index);
+    const int64_t bytes = round_up(booking.bytes);
+    booking.offset = lowest_gap(slots, lifetimes[index], base, bytes);
+    end = std::max(end, booking.offset + bytes);
+    const auto begins_before = [&](const Slot& slot) { return std::pair{slot.begin, slot.end} < std::pair{booking.offset, booking.offset + bytes}; };
+    auto slot = std::partition_point(slots.begin(), slots.end(), begins_before);
+    if (slot == slots.end() || slot->begin != booking.offset || slot->end != booking.offset + bytes)
+      slot = slots.insert(slot, {booking.offset, booking.offset + bytes, {}});
+    slot->occupy(lifetimes[index]);
   }
   return end;
 }
 
-// Pairs (earlier, later) of transient bookings on the same bytes.
-std::vector<std::pair<int, int>> sharing_pairs(const Program& program, const std::vector<Lifetime>& lifetimes) {
-  std::vector<int> by_offset;
+// Pairs (earlier, later) of bookings that have the same bytes one directly after the other. Order is transitive, so these pairs
+// stand for all that share bytes. A pair whose lives overlap is one, too.
+std::vector<std::pair<int, int>> successions(const Program& program, const std::vector<Lifetime>& lifetimes, Tier tier) {
+  std::vector<int> by_first;
   for (int index = 0; index < static_cast<int>(program.bookings.size()); ++index)
-    if (!program.bookings[index].persistent && lifetimes[index].first >= 0) by_offset.push_back(index);
-  std::sort(by_offset.begin(), by_offset.end(), [&](int a, int b) { return program.bookings[a].offset < program.bookings[b].offset; });
+    if (program.bookings[index].tier == tier && lifetimes[index].first >= 0 && program.bookings[index].bytes > 0) by_first.push_back(index);
+  std::stable_sort(by_first.begin(), by_first.end(), [&](int a, int b) { return lifetimes[a].first < lifetimes[b].first; });
+  std::map<int64_t, std::pair<int64_t, int>> owners;  // begin -> end and booking; disjoint
   std::vector<std::pair<int, int>> pairs;
-  for (size_t i = 0; i < by_offset.size(); ++i) {
-    const Booking& low = program.bookings[by_offset[i]];
-    for (size_t j = i + 1; j < by_offset.size() && program.bookings[by_offset[j]].offset < low.offset + low.bytes; ++j) {
-      if (!same_bytes(low, program.bookings[by_offset[j]])) continue;
-      const bool in_order = lifetimes[by_offset[i]].last < lifetimes[by_offset[j]].first;
-      pairs.push_back(in_order ? std::pair{by_offset[i], by_offset[j]} : std::pair{by_offset[j], by_offset[i]});
+  for (int index : by_first) {
+    const int64_t begin = program.bookings[index].offset, end = begin + program.bookings[index].bytes;
+    auto owner = owners.upper_bound(begin);
+    if (owner != owners.begin() && std::prev(owner)->second.first > begin) --owner;
+    while (owner != owners.end() && owner->first < end) {
+      const auto [owner_begin, rest] = *owner;
+      const auto [owner_end, earlier] = rest;
+      pairs.push_back({earlier, index});
+      owner = owners.erase(owner);
+      if (owner_begin < begin) owners[owner_begin] = {begin, earlier};
+      if (owner_end > end) owners[end] = {owner_end, earlier};
     }
+    owners[begin] = {end, index};
   }
   return pairs;
 }
@@ -134,11 +157,52 @@ std::vector<std::pair<int, int>> sharing_pairs(const Program& program, const std
 // For every instruction: instructions that must be finished because their bookings' bytes are used again.
 std::vector<std::vector<int>> reuse_edges(const Program& program, const std::vector<Lifetime>& lifetimes) {
   std::vector<std::vector<int>> edges(program.instructions.size());
-  for (const auto& [earlier, later] : sharing_pairs(program, lifetimes))
+  for (int tier = 0; tier < kNumTiers; ++tier)
+    for (const auto& [earlier, later] : successions(program, lifetimes, static_cast<Tier>(tier))) {
+      if (program.bookings[earlier].persistent || program.bookings[later].persistent) continue;
+      for (int first : lifetimes[later].first_on)
+        for (int last : lifetimes[earlier].last_on)
+          if (first >= 0 && last >= 0) edges[first].push_back(last);
+    }
+  return edges;
+}
+
+// Adds the waits of one instruction for all of `before` that are not known to be finished, latest first: what the others
+// need is then often known already, and no wait is redundant.
+void wait_for_all(HappensBefore& order, Instruction& instruction, int index, std::vector<int> before) {
+  std::sort(before.begin(), before.end(), std::greater<>());
+  for (int earlier : before)
+    if (earlier != index && !order.ordered(earlier, index)) instruction.waits.push_back(order.wait_for(earlier));
+}
+
+// Instructions that must be finished before this one may use what it uses.
+std::vector<int> conflicts_of(const Instruction& instruction, const std::vector<Accesses>& accesses) {
+  std::vector<int> before;
+  for (const Use& use : instruction.uses)
+    for (int earlier : conflicts(accesses[use.booking], use)) before.push_back(earlier);
+  return before;
+}
+
+// Persistent bookings are alive during the whole program.
+std::vector<Lifetime> with_persistent(std::vector<Lifetime> lifetimes, const Program& program) {
+  for (size_t index = 0; index < program.bookings.size(); ++index)
+    if (program.bookings[index].persistent) {
+      lifetimes[index].first = 0;
+      lifetimes[index].last = std::max(0, static_cast<int>(program.instructions.size()) - 1);
+    }
+  return lifetimes;
+}
+
+void check_shared_bytes(const Program& program, const HappensBefore& order, Tier tier) {
+  const std::vector<Lifetime> lifetimes = with_persistent(find_lifetimes(program), program);
+  for (const auto& [earlier, later] : successions(program, lifetimes, tier)) {
+    STRATA_CHECK(!lifetimes[earlier].overlaps(lifetimes[later]), "{}: {} and {} share bytes while both live", program.name,
+                 program.bookings[earlier].name, program.bookings[later].name);
     for (int first : lifetimes[later].first_on)
       for (int last : lifetimes[earlier].last_on)
-        if (first >= 0 && last >= 0) edges[first].push_back(last);
-  return edges;
+        STRATA_CHECK(first < 0 || last < 0 || order.ordered(last, first), "{}: {} may overwrite {}", program.name,
+                     program.bookings[later].name, program.bookings[earlier].name);
+  }
 }
 
 }  // namespace
@@ -149,9 +213,7 @@ void synchronize(Program& program) {
   for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index) {
     Instruction& instruction = program.instructions[index];
     order.append(instruction);
-    for (const Use& use : instruction.uses)
-      for (int before : conflicts(accesses[use.booking], use))
-        if (before != index && !order.ordered(before, index)) instruction.waits.push_back(order.wait_for(before));
+    wait_for_all(order, instruction, index, conflicts_of(instruction, accesses));
     for (const Use& use : instruction.uses) record(accesses[use.booking], use, index, instruction.queue);
   }
 }
@@ -162,13 +224,14 @@ void pack(Program& program) {
     const int64_t persistent = pack_persistent(program, static_cast<Tier>(tier));
     program.arena_bytes[tier] = pack_transient(program, lifetimes, static_cast<Tier>(tier), persistent);
   }
-  const std::vector<std::vector<int>> edges = reuse_edges(program, lifetimes);
+  std::vector<std::vector<int>> edges = reuse_edges(program, lifetimes);
   HappensBefore order(program);
   for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index) {
     Instruction& instruction = program.instructions[index];
+    for (const Wait& wait : instruction.waits) edges[index].push_back(order.awaited(wait));
+    instruction.waits.clear();  // chosen again together with the new edges
     order.append(instruction);
-    for (int before : edges[index])
-      if (!order.ordered(before, index)) instruction.waits.push_back(order.wait_for(before));
+    wait_for_all(order, instruction, index, std::move(edges[index]));
   }
 }
 
@@ -189,15 +252,7 @@ void check(const Program& program) {
     }
     for (const Use& use : instruction.uses) record(accesses[use.booking], use, index, instruction.queue);
   }
-  const std::vector<Lifetime> lifetimes = find_lifetimes(program);
-  for (const auto& [earlier, later] : sharing_pairs(program, lifetimes)) {
-    STRATA_CHECK(!lifetimes[earlier].overlaps(lifetimes[later]), "{}: {} and {} share bytes while both live", program.name,
-                 program.bookings[earlier].name, program.bookings[later].name);
-    for (int first : lifetimes[later].first_on)
-      for (int last : lifetimes[earlier].last_on)
-        STRATA_CHECK(first < 0 || last < 0 || order.ordered(last, first), "{}: {} may overwrite {}", program.name,
-                     program.bookings[later].name, program.bookings[earlier].name);
-  }
+  for (int tier = 0; tier < kNumTiers; ++tier) check_shared_bytes(program, order, static_cast<Tier>(tier));
 }
 
 Ledger ledger(const Program& program, Tier tier) {

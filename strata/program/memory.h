@@ -10,7 +10,8 @@ namespace strata {
 void synchronize(Program& program);
 
 // Gives every booking an address: persistent ones one after the other, then transient ones; two transient bookings share bytes only if
-// all uses of one come before the first use of the other in the list, and the waits that guarantee it are added.
+// all uses of one come before the first use of the other in the list, and the waits that guarantee it are added (again none
+// redundant).
 void pack(Program& program);
 
 // Proves, and aborts with the instruction otherwise: no unordered conflicting access, also through shared bytes; every read

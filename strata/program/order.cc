@@ -28,7 +28,8 @@ void HappensBefore::append(const Instruction& instruction) {
   Clock clock{};
   join(clock, instruction.queue, positions_[index]);
   for (const Wait& wait : instruction.waits) {
-    STRATA_CHECK(wait.count >= 1 && by_queue_[static_cast<size_t>(wait.queue)][wait.count - 1] < index,
+    const std::vector<int>& queue = by_queue_[static_cast<size_t>(wait.queue)];
+    STRATA_CHECK(wait.count >= 1 && wait.count <= static_cast<int>(queue.size()) && queue[wait.count - 1] < index,
                  "instruction {} of {} waits for a later one", index, program_.name);
     join(clock, wait.queue, wait.count);
   }

@@ -21,6 +21,8 @@ class HappensBefore {
 
   int position(int instruction) const { return positions_[instruction]; }
   const Clock& clock(int instruction) const { return clocks_[instruction]; }
+  // The last instruction that a wait is for.
+  int awaited(const Wait& wait) const { return by_queue_[static_cast<size_t>(wait.queue)][wait.count - 1]; }
   // Whether `first` is surely finished when `second` starts.
   bool ordered(int first, int second) const;
   // Raises the clock of the last appended instruction by a wait for `first`; returns the wait.
