@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "strata/base/error.h"
@@ -31,6 +32,11 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
+
+// Replaces the file's contents, without the flush to disk that makes many small files slow.
+inline void write_test_file(const std::filesystem::path& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << contents;
+}
 
 // The message of the Error that `body` throws, which must be of this kind; "no error" when it throws none.
 template <typename Body>

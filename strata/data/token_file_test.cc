@@ -117,33 +117,30 @@ TEST_F(TokenFileTest, RefusesAFileOfALargerVocabulary) {
 }
 
 TEST_F(TokenFileTest, RefusesEveryTruncation) {
-  const auto size = static_cast<int64_t>(fs::file_size(write_small(300)));
-  for (int64_t kept = 0; kept < size; ++kept) {
-    write_small(300);
-    fs::resize_file(path_, static_cast<uintmax_t>(kept));
+  const std::string good = read_text_file(write_small(300));
+  for (size_t kept = 0; kept < good.size(); ++kept) {
+    write_test_file(path_, good.substr(0, kept));
     EXPECT_NE(open_error(), "no error") << kept << " bytes";
   }
-  write_small(300);
-  fs::resize_file(path_, static_cast<uintmax_t>(size + 8));
+  write_test_file(path_, good + "12345678");
   EXPECT_THAT(open_error(), HasSubstr("cut off or changed"));
 }
 
 TEST_F(TokenFileTest, RefusesEveryFlippedByteOfHeaderAndIndex) {
-  const auto size = static_cast<int64_t>(fs::file_size(write_small(300)));
-  const std::string good = read_text_file(path_);
-  for (int64_t place = 0; place < size; ++place) {
+  const std::string good = read_text_file(write_small(300));
+  for (int64_t place = 0; place < static_cast<int64_t>(good.size()); ++place) {
     if (place >= kHeaderBytes && place < kHeaderBytes + 16) continue;  // the tokens and their padding
-    write_small(300);
-    const char flipped = static_cast<char>(good[static_cast<size_t>(place)] ^ 0x40);
-    overwrite(place, &flipped, 1);
+    std::string damaged = good;
+    damaged[static_cast<size_t>(place)] ^= 0x40;
+    write_test_file(path_, damaged);
     EXPECT_NE(open_error(), "no error") << "byte " << place;
   }
 }
 
 TEST_F(TokenFileTest, SaysWhatADamagedFileIs) {
-  write_file_atomically(path_, "");
+  write_test_file(path_, "");
   EXPECT_THAT(open_error(), HasSubstr("(0 bytes) is no token file"));
-  write_file_atomically(path_, "some text");
+  write_test_file(path_, "some text");
   EXPECT_THAT(open_error(), HasSubstr("no token file"));
   write_small(300);
   const uint32_t version = 9;
@@ -178,7 +175,7 @@ TEST_F(TokenFileTest, ReachesBeyondTwoToThe31Tokens) {
   const uint64_t digest = checksum.digest();
   std::memcpy(header + 72, &digest, 8);
 
-  write_file_atomically(path_, "");
+  write_test_file(path_, "");
   fs::resize_file(path_, static_cast<uintmax_t>(index_begin + 24));
   overwrite(0, header, sizeof(header));
   overwrite(index_begin, offsets, sizeof(offsets));
@@ -200,7 +197,7 @@ class LlmcFileTest : public TokenFileTest {
     header[2] = num_tokens;
     std::string bytes(reinterpret_cast<const char*>(header.data()), 1024);
     bytes.append(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
-    write_file_atomically(path_, bytes);
+    write_test_file(path_, bytes);
   }
 };
 

@@ -16,8 +16,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // `text` is valid UTF-8. encode(a + b) equals encode(a) then encode(b) where `a` ends with a line break or `b` is
-  // empty.
+  // `text` is valid UTF-8: a document, or a piece of one cut after a line break (between characters in lines above 1
+  // MiB). empty.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Throws Error for an id outside the vocabulary. The bytes of an incomplete character come out as they are.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
