@@ -14,6 +14,7 @@ namespace strata::kernels {
 
 constexpr int64_t kQueryTile = 32;
 constexpr int64_t kKeyTile = 256;     // a multiple of 4: a block of random numbers is inside one tile
+constexpr int64_t kTileStride = kKeyTile + 16;  // not a power of two: rows do not compete for the same cache lines
 constexpr int64_t kQueryChunk = 512;  // queries of one forward item: they share the transposed keys
 
 struct Sequence {

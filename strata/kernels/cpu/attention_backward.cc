@@ -42,9 +42,9 @@ class Backward {
       : in_(inputs), dim_(inputs.args.head_dim), scale_(1.0f / std::sqrt(static_cast<float>(dim_))) {
     Scratch rest(scratch);
     for (float** tile : {&keys_, &keys_transposed_, &values_, &values_transposed_})
-      *tile = rest.take<float>(kKeyTile * dim_);
+      *tile = rest.take<float>(kTileStride * dim_);
     for (float** tile : {&queries_, &douts_, &outs_}) *tile = rest.take<float>(kQueryTile * dim_);
-    for (float** tile : {&probabilities_, &dscores_}) *tile = rest.take<float>(kQueryTile * kKeyTile);
+    for (float** tile : {&probabilities_, &dscores_}) *tile = rest.take<float>(kQueryTile * kTileStride);
     deltas_ = rest.take<float>(max_keys);
     if (inputs.q.dtype == DType::kBF16)
       for (float** sum : {&dq_memory_, &dk_memory_, &dv_memory_}) *sum = rest.take<float>(max_keys * dim_);
@@ -85,8 +85,8 @@ class Backward {
     const int64_t kv_head = head / (in_.args.heads / in_.args.kv_heads);
     const Operand keys = rows_of_head(in_.k, row, count, kv_head, dim_, keys_);
     const Operand values = rows_of_head(in_.v, row, count, kv_head, dim_, values_);
-    transpose_block(keys.data, keys.stride, count, dim_, keys_transposed_, kKeyTile);
-    transpose_block(values.data, values.stride, count, dim_, values_transposed_, kKeyTile);
+    transpose_block(keys.data, keys.stride, count, dim_, keys_transposed_, kTileStride);
+    transpose_block(values.data, values.stride, count, dim_, values_transposed_, kTileStride);
     const int64_t first =
         std::max<int64_t>(0, key + 1 - sequence_.visible(0));  // the first query that sees the first key
     for (int64_t query = first; query < sequence_.num_queries; query += kQueryTile) {
@@ -94,21 +94,21 @@ class Backward {
       const int64_t seen = std::min(count, sequence_.visible(query + queries - 1) - key);
       const Operand q = rows_of_head(in_.q, q_row, queries, head, dim_, queries_);
       const Operand dout = rows_of_head(in_.dout, q_row, queries, head, dim_, douts_);
-      sgemm({queries, seen, dim_}, scale_, q, {keys_transposed_, kKeyTile}, 0.0f, {probabilities_, kKeyTile});
-      sgemm({queries, seen, dim_}, 1.0f, dout, {values_transposed_, kKeyTile}, 0.0f, {dscores_, kKeyTile});
+      sgemm({queries, seen, dim_}, scale_, q, {keys_transposed_, kTileStride}, 0.0f, {probabilities_, kTileStride});
+      sgemm({queries, seen, dim_}, 1.0f, dout, {values_transposed_, kTileStride}, 0.0f, {dscores_, kTileStride});
       for (int64_t i = 0; i < queries; ++i) differentiate_row(head, query + i, i, key, seen);
-      const Operand probabilities{probabilities_, kKeyTile, Trans::kYes}, dscores{dscores_, kKeyTile, Trans::kYes};
+      const Operand probabilities{probabilities_, kTileStride, Trans::kYes}, dscores{dscores_, kTileStride, Trans::kYes};
       sgemm({seen, dim_, queries}, 1.0f, probabilities, dout, 1.0f, dv.from(key));
       sgemm({seen, dim_, queries}, scale_, dscores, q, 1.0f, dk.from(key));
-      sgemm({queries, dim_, seen}, scale_, {dscores_, kKeyTile}, keys, 1.0f, dq.from(query));
+      sgemm({queries, dim_, seen}, scale_, {dscores_, kTileStride}, keys, 1.0f, dq.from(query));
     }
   }
 
   // Turns scores into the (dropped) probabilities and their gradients into those of the scores.
   void differentiate_row(int64_t head, int64_t query, int64_t index, int64_t key, int64_t seen) {
     const int64_t own = std::min(seen, sequence_.visible(query) - key), row = sequence_.q_begin + query;
-    float* const probabilities = probabilities_ + index * kKeyTile;
-    float* const dscores = dscores_ + index * kKeyTile;
+    float* const probabilities = probabilities_ + index * kTileStride;
+    float* const dscores = dscores_ + index * kTileStride;
     exp_row(probabilities, own, in_.lse.row<float>(row)[head]);
     std::array<float, kKeyTile> factors;
     const bool drop = in_.args.dropout.rate != 0.0f;
@@ -134,8 +134,8 @@ class Backward {
 }  // namespace
 
 int64_t attention_backward_member_bytes(DType dtype, int64_t head_dim, int64_t max_seq) {
-  return kScratchLine + 4 * round_to_line(4 * kKeyTile * head_dim) + 3 * round_to_line(4 * kQueryTile * head_dim) +
-         2 * round_to_line(4 * kQueryTile * kKeyTile) + round_to_line(4 * max_seq) +
+  return kScratchLine + 4 * round_to_line(4 * kTileStride * head_dim) + 3 * round_to_line(4 * kQueryTile * head_dim) +
+         2 * round_to_line(4 * kQueryTile * kTileStride) + round_to_line(4 * max_seq) +
          (dtype == DType::kBF16 ? 3 * round_to_line(4 * max_seq * head_dim) : 0);
 }
 

@@ -49,11 +49,11 @@ class Forward {
  public:
   Forward(const Inputs& inputs, std::span<std::byte> scratch) : in_(inputs), dim_(inputs.args.head_dim) {
     Scratch rest(scratch);
-    keys_ = rest.take<float>(kKeyTile * dim_);
-    keys_transposed_ = rest.take<float>(dim_ * kKeyTile);
-    values_ = rest.take<float>(kKeyTile * dim_);
+    keys_ = rest.take<float>(dim_ * kTileStride);
+    keys_transposed_ = rest.take<float>(dim_ * kTileStride);
+    values_ = rest.take<float>(dim_ * kTileStride);
     queries_ = rest.take<float>(kQueryTile * dim_);
-    scores_ = rest.take<float>(kQueryTile * kKeyTile);
+    scores_ = rest.take<float>(kQueryTile * kTileStride);
     sums_ = rest.take<float>(kQueryChunk * dim_);
     largest_ = rest.take<float>(kQueryChunk);
     totals_ = rest.take<float>(kQueryChunk);
@@ -74,7 +74,7 @@ class Forward {
     const AttentionArgs& args = in_.args;
     const int64_t kv_head = item_.head / (args.heads / args.kv_heads), row = item_.sequence.kv_begin + key;
     const Operand keys = rows_of_head(in_.k, row, count, kv_head, dim_, keys_);
-    transpose_block(keys.data, keys.stride, count, dim_, keys_transposed_, kKeyTile);
+    transpose_block(keys.data, keys.stride, count, dim_, keys_transposed_, kTileStride);
     const Operand values = rows_of_head(in_.v, row, count, kv_head, dim_, values_);
     for (int64_t query = item_.begin; query < item_.end; query += kQueryTile) {
       const int64_t queries = std::min(kQueryTile, item_.end - query);
@@ -87,15 +87,15 @@ class Forward {
   void add_tile(int64_t query, int64_t queries, int64_t key, int64_t seen, const Operand& values) {
     const Operand q = rows_of_head(in_.q, item_.sequence.q_begin + query, queries, item_.head, dim_, queries_);
     const float scale = 1.0f / std::sqrt(static_cast<float>(dim_));
-    sgemm({queries, seen, dim_}, scale, q, {keys_transposed_, kKeyTile}, 0.0f, {scores_, kKeyTile});
+    sgemm({queries, seen, dim_}, scale, q, {keys_transposed_, kTileStride}, 0.0f, {scores_, kTileStride});
     for (int64_t i = 0; i < queries; ++i) {
       const int64_t own = std::clamp<int64_t>(item_.sequence.visible(query + i) - key, 0, seen);
-      float* const row = scores_ + i * kKeyTile;
+      float* const row = scores_ + i * kTileStride;
       if (own > 0) update_softmax(query + i, key, row, own);
       std::fill(row + own, row + seen, 0.0f);
     }
     float* const sums = sums_ + (query - item_.begin) * dim_;
-    sgemm({queries, dim_, seen}, 1.0f, {scores_, kKeyTile}, values, key == 0 ? 0.0f : 1.0f, {sums, dim_});
+    sgemm({queries, dim_, seen}, 1.0f, {scores_, kTileStride}, values, key == 0 ? 0.0f : 1.0f, {sums, dim_});
   }
 
   // Scores become exp(score - largest so far), and what was summed before is brought to the same scale.
@@ -133,8 +133,8 @@ class Forward {
 }  // namespace
 
 int64_t attention_forward_member_bytes(int64_t head_dim) {
-  return kScratchLine + 3 * round_to_line(4 * kKeyTile * head_dim) + round_to_line(4 * kQueryTile * head_dim) +
-         round_to_line(4 * kQueryTile * kKeyTile) + round_to_line(4 * kQueryChunk * head_dim) +
+  return kScratchLine + 3 * round_to_line(4 * kTileStride * head_dim) + round_to_line(4 * kQueryTile * head_dim) +
+         round_to_line(4 * kQueryTile * kTileStride) + round_to_line(4 * kQueryChunk * head_dim) +
          2 * round_to_line(4 * kQueryChunk);
 }
 

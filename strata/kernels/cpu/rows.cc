@@ -9,132 +9,147 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // After foreach_target.h: compiled once per instruction set.
-#include <hwy/contrib/math/math-inl.h>
+#include "strata/kernels/cpu/dropout-inl.h"
+#include "strata/kernels/cpu/simd-inl.h"
+#include "strata/kernels/cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
+namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::ScalableTag<float>;
-using U32 = hn::ScalableTag<uint32_t>;
-using U16 = hn::Rebind<uint16_t, U32>;
-using Floats = hn::Vec<F32>;
+using Floats = hn::Vec<FloatTag>;
 
-constexpr int64_t kLanes = hn::MaxLanes(F32());
+constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
+constexpr bool kMaskedMemory = kLanes > 4;  // masked loads and stores do not touch the other lanes' memory
 
-// The next vector of a row with `left` elements to go; lanes beyond it hold `fill`.
-HWY_INLINE Floats load(const float* from, int64_t left, float fill = 0.0f) {
-  if (left >= kLanes) return hn::LoadU(F32(), from);
-  HWY_ALIGN float part[kLanes];
-  std::fill_n(std::copy_n(from, left, part), kLanes - left, fill);
-  return hn::Load(F32(), part);
+// body(index, count) for every vector of a row: whole ones, then the rest.
+template <typename Body>
+HWY_INLINE void for_each_part(int64_t count, const Body& body) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) body(i, kLanes);
+  if (i < count) body(i, count - i);
 }
 
-HWY_INLINE Floats load(const BF16* from, int64_t left) {
+HWY_INLINE auto first(int64_t count) { return hn::FirstN(FloatTag(), static_cast<size_t>(count)); }
+
+// The first `count` lanes from memory, the others 0.
+HWY_INLINE Floats load_part(const float* from, int64_t count) {
+  const FloatTag d;
+  if (count == kLanes) return load(d, from);
+  if constexpr (kMaskedMemory) return hn::MaskedLoad(first(count), d, from);
+  HWY_ALIGN float part[kLanes] = {};
+  std::copy_n(from, count, part);
+  return load(d, part);
+}
+
+HWY_INLINE Floats load_part(const BF16* from, int64_t count) {
+  if (count == kLanes) return load(FloatTag(), from);
   HWY_ALIGN BF16 part[kLanes] = {};
-  if (left < kLanes) from = std::copy_n(from, left, part) - left;
-  const auto bits = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(from));
-  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
+  std::copy_n(from, count, part);
+  return load(FloatTag(), part);
 }
 
-HWY_INLINE void store(Floats value, float* to, int64_t left) {
-  if (left >= kLanes) return hn::StoreU(value, F32(), to);
+HWY_INLINE void store_part(Floats value, float* to, int64_t count) {
+  const FloatTag d;
+  if (count == kLanes) return store(d, value, to);
+  if constexpr (kMaskedMemory) return hn::BlendedStore(value, first(count), d, to);
   HWY_ALIGN float part[kLanes];
-  hn::Store(value, F32(), part);
-  std::copy_n(part, left, to);
+  store(d, value, part);
+  std::copy_n(part, count, to);
 }
 
-HWY_INLINE void store(Floats value, BF16* to, int64_t left) {
-  const U32 u32;
-  const auto bits = hn::BitCast(u32, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(u32, 0x7fff)), odd));
-  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(u32, 0x40));
-  const auto is_nan = hn::RebindMask(u32, hn::IsNaN(value));
-  const auto narrow = hn::TruncateTo(U16(), hn::IfThenElse(is_nan, quiet, rounded));
+HWY_INLINE void store_part(Floats value, BF16* to, int64_t count) {
+  if (count == kLanes) return store(FloatTag(), value, to);
   HWY_ALIGN BF16 part[kLanes];
-  BF16* const target = left >= kLanes ? to : part;
-  hn::StoreU(narrow, U16(), reinterpret_cast<uint16_t*>(target));
-  if (left < kLanes) std::copy_n(part, left, to);
+  store(FloatTag(), value, part);
+  std::copy_n(part, count, to);
 }
-
-// exp that keeps NaN.
-HWY_INLINE Floats exponential(Floats x) { return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(F32(), x)); }
 
 void widen(const BF16* from, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; i += kLanes) store(load(from + i, count - i), to + i, count - i);
+  for_each_part(count, [&](int64_t i, int64_t part) HWY_ATTR { store_part(load_part(from + i, part), to + i, part); });
 }
 
 void narrow(const float* from, BF16* to, int64_t count) {
-  for (int64_t i = 0; i < count; i += kLanes) store(load(from + i, count - i), to + i, count - i);
+  for_each_part(count, [&](int64_t i, int64_t part) HWY_ATTR { store_part(load_part(from + i, part), to + i, part); });
 }
 
 template <typename T>
 HWY_INLINE void add(const T* from, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; i += kLanes)
-    store(hn::Add(load(to + i, count - i), load(from + i, count - i)), to + i, count - i);
+  for_each_part(count, [&](int64_t i, int64_t part) HWY_ATTR {
+    store_part(hn::Add(load_part(to + i, part), load_part(from + i, part)), to + i, part);
+  });
 }
 void add_floats(const float* from, float* to, int64_t count) { add(from, to, count); }
 void add_bf16(const BF16* from, float* to, int64_t count) { add(from, to, count); }
 
 void multiply(const float* from, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; i += kLanes)
-    store(hn::Mul(load(to + i, count - i), load(from + i, count - i)), to + i, count - i);
+  for_each_part(count, [&](int64_t i, int64_t part) HWY_ATTR {
+    store_part(hn::Mul(load_part(to + i, part), load_part(from + i, part)), to + i, part);
+  });
 }
 
 void scale(float* row, int64_t count, float factor) {
-  const Floats by = hn::Set(F32(), factor);
-  for (int64_t i = 0; i < count; i += kLanes) store(hn::Mul(load(row + i, count - i), by), row + i, count - i);
+  const Floats by = hn::Set(FloatTag(), factor);
+  for_each_part(count, [&](int64_t i, int64_t part)
+                           HWY_ATTR { store_part(hn::Mul(load_part(row + i, part), by), row + i, part); });
 }
 
 float dot(const float* a, const float* b, int64_t count) {
-  Floats sum = hn::Zero(F32());
-  for (int64_t i = 0; i < count; i += kLanes) sum = hn::MulAdd(load(a + i, count - i), load(b + i, count - i), sum);
-  return hn::GetLane(hn::SumOfLanes(F32(), sum));
+  Floats sum = hn::Zero(FloatTag());
+  for_each_part(count, [&](int64_t i, int64_t part)
+                           HWY_ATTR { sum = hn::MulAdd(load_part(a + i, part), load_part(b + i, part), sum); });
+  return hn::GetLane(hn::SumOfLanes(FloatTag(), sum));
 }
 
 float largest(const float* row, int64_t count) {
-  const float lowest = -std::numeric_limits<float>::infinity();
-  Floats maximum = hn::Set(F32(), lowest);
-  for (int64_t i = 0; i < count; i += kLanes) maximum = hn::Max(maximum, load(row + i, count - i, lowest));
-  return hn::GetLane(hn::MaxOfLanes(F32(), maximum));
+  const Floats lowest = hn::Set(FloatTag(), -std::numeric_limits<float>::infinity());
+  Floats maximum = lowest;
+  for_each_part(count, [&](int64_t i, int64_t part) HWY_ATTR {
+    const Floats value = load_part(row + i, part);
+    maximum = hn::Max(maximum, part == kLanes ? value : hn::IfThenElse(first(part), value, lowest));
+  });
+  return hn::GetLane(hn::MaxOfLanes(FloatTag(), maximum));
 }
 
-// exp(row - shift) one vector at a time: consume(value, index, left). Lanes beyond the row are exp(-infinity) = 0.
+// consume(exp(row - shift), index, count), one vector at a time; lanes beyond the row are 0.
 template <typename Consume>
-HWY_INLINE void for_each_exp(const float* row, int64_t count, float shift, Consume consume) {
-  const Floats by = hn::Set(F32(), shift);
-  for (int64_t i = 0; i < count; i += kLanes)
-    consume(exponential(hn::Sub(load(row + i, count - i, -std::numeric_limits<float>::infinity()), by)), i, count - i);
+HWY_INLINE void for_each_exp(const float* row, int64_t count, float shift, const Consume& consume) {
+  const FloatTag d;
+  const Floats by = hn::Set(d, shift);
+  for_each_part(count, [&](int64_t i, int64_t part) HWY_ATTR {
+    const Floats x = hn::Sub(load_part(row + i, part), by);
+    const Floats value = hn::IfThenElse(hn::IsNaN(x), x, exponential(d, x));
+    consume(part == kLanes ? value : hn::IfThenElseZero(first(part), value), i, part);
+  });
 }
 
 float sum_exp(const float* row, int64_t count, float shift) {
-  Floats sum = hn::Zero(F32());
+  Floats sum = hn::Zero(FloatTag());
   for_each_exp(row, count, shift, [&](Floats value, int64_t, int64_t) HWY_ATTR { sum = hn::Add(sum, value); });
-  return hn::GetLane(hn::SumOfLanes(F32(), sum));
+  return hn::GetLane(hn::SumOfLanes(FloatTag(), sum));
 }
 
 float exp_in_place(float* row, int64_t count, float shift) {
-  Floats sum = hn::Zero(F32());
-  for_each_exp(row, count, shift, [&](Floats value, int64_t i, int64_t left) HWY_ATTR {
-    store(value, row + i, left);
+  Floats sum = hn::Zero(FloatTag());
+  for_each_exp(row, count, shift, [&](Floats value, int64_t i, int64_t part) HWY_ATTR {
+    store_part(value, row + i, part);
     sum = hn::Add(sum, value);
   });
-  return hn::GetLane(hn::SumOfLanes(F32(), sum));
+  return hn::GetLane(hn::SumOfLanes(FloatTag(), sum));
 }
 
 void scaled_exp(float* row, int64_t count, float shift, float factor) {
-  const Floats by = hn::Set(F32(), factor);
+  const Floats by = hn::Set(FloatTag(), factor);
   for_each_exp(row, count, shift,
-               [&](Floats value, int64_t i, int64_t left) HWY_ATTR { store(hn::Mul(value, by), row + i, left); });
+               [&](Floats value, int64_t i, int64_t part) HWY_ATTR { store_part(hn::Mul(value, by), row + i, part); });
 }
 
 void softmax_gradient(const float* probabilities, float* dprobabilities, int64_t count, float delta) {
-  const Floats by = hn::Set(F32(), delta);
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const Floats difference = hn::Sub(load(dprobabilities + i, count - i), by);
-    store(hn::Mul(load(probabilities + i, count - i), difference), dprobabilities + i, count - i);
-  }
+  const Floats by = hn::Set(FloatTag(), delta);
+  for_each_part(count, [&](int64_t i, int64_t part) HWY_ATTR {
+    const Floats difference = hn::Sub(load_part(dprobabilities + i, part), by);
+    store_part(hn::Mul(load_part(probabilities + i, part), difference), dprobabilities + i, part);
+  });
 }
 
 // The 4 x 4 blocks of a transpose; the rest element by element.
@@ -166,11 +181,13 @@ void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t col
       to[col * to_stride + row] = from[row * from_stride + col];
 }
 
+}  // namespace
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace strata::kernels {
+namespace {
 
 HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
@@ -185,6 +202,8 @@ HWY_EXPORT(exp_in_place);
 HWY_EXPORT(scaled_exp);
 HWY_EXPORT(softmax_gradient);
 HWY_EXPORT(transpose);
+
+}  // namespace
 
 void widen_row(const BF16* from, float* to, int64_t count) { HWY_DYNAMIC_DISPATCH(widen)(from, to, count); }
 void narrow_row(const float* from, BF16* to, int64_t count) { HWY_DYNAMIC_DISPATCH(narrow)(from, to, count); }

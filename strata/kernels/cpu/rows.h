@@ -24,7 +24,7 @@ float dot_row(const float* a, const float* b, int64_t count);
 // The largest element; -infinity for none.
 float max_row(const float* row, int64_t count);
 
-// Sum of exp(row - shift).
+// Sum of exp(row - shift). Exponentials below the smallest normal number become that number.
 float sum_exp_row(const float* row, int64_t count, float shift);
 // row = exp(row - shift); returns the sum.
 float exp_row(float* row, int64_t count, float shift);

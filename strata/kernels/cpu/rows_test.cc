@@ -85,12 +85,12 @@ TEST(Rows, Exponentials) {
     for (int64_t i = 0; i < count; ++i) {
       const double expected = std::exp(static_cast<double>(row[i]) - 0.5);
       expected_sum += expected;
-      // One rounding of the difference, |x| < 8 before exp, and 2 units in the last place of the exponential.
-      EXPECT_NEAR(exps[i], expected, (8 + 4) * 0x1p-24 * expected);
+      // One rounding of the difference, |x| < 8 before exp, and 3e-7 of the exponential (simd_math-inl.h).
+      EXPECT_NEAR(exps[i], expected, (8 * 0x1p-24 + 3e-7) * expected);
       EXPECT_EQ(scaled[i], -2.0f * exps[i]);
     }
     EXPECT_EQ(exps[count], kUnset);
-    EXPECT_NEAR(sum, expected_sum, (static_cast<double>(count) + 12) * 0x1p-24 * expected_sum);
+    EXPECT_NEAR(sum, expected_sum, (static_cast<double>(count) + 14) * 0x1p-24 * expected_sum);
   }
 }
 
@@ -98,7 +98,7 @@ TEST(Rows, ExponentialsOfExtremes) {
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> row = {-infinity, -1e30f, -200.0f, 0.0f};
   EXPECT_EQ(exp_row(row.data(), 4, 0.0f), 1.0f);
-  EXPECT_EQ(row[0], 0.0f);
+  EXPECT_LE(row[0], 2 * std::numeric_limits<float>::min());
   row = {0.0f, std::numeric_limits<float>::quiet_NaN(), 0.0f};
   EXPECT_TRUE(std::isnan(exp_row(row.data(), 3, 0.0f)));
   EXPECT_TRUE(std::isnan(row[1]));
