@@ -97,7 +97,8 @@ class Backward {
       sgemm({queries, seen, dim_}, scale_, q, {keys_transposed_, kTileStride}, 0.0f, {probabilities_, kTileStride});
       sgemm({queries, seen, dim_}, 1.0f, dout, {values_transposed_, kTileStride}, 0.0f, {dscores_, kTileStride});
       for (int64_t i = 0; i < queries; ++i) differentiate_row(head, query + i, i, key, seen);
-      const Operand probabilities{probabilities_, kTileStride, Trans::kYes}, dscores{dscores_, kTileStride, Trans::kYes};
+      const Operand probabilities{probabilities_, kTileStride, Trans::kYes},
+          dscores{dscores_, kTileStride, Trans::kYes};
       sgemm({seen, dim_, queries}, 1.0f, probabilities, dout, 1.0f, dv.from(key));
       sgemm({seen, dim_, queries}, scale_, dscores, q, 1.0f, dk.from(key));
       sgemm({queries, dim_, seen}, scale_, {dscores_, kTileStride}, keys, 1.0f, dq.from(query));

@@ -173,9 +173,11 @@ HWY_INLINE void transpose_one(const float* from, int64_t from_stride, float* to,
 
 void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t cols, float* to, int64_t to_stride) {
   const int64_t whole_rows = rows / kBlock * kBlock, whole_cols = cols / kBlock * kBlock;
-  for (int64_t row = 0; row < whole_rows; row += kBlock)
+  constexpr int64_t kLine = 16;  // floats of a cache line: written whole before the next
+  for (int64_t line = 0; line < whole_rows; line += kLine)
     for (int64_t col = 0; col < whole_cols; col += kBlock)
-      transpose_one(from + row * from_stride + col, from_stride, to + col * to_stride + row, to_stride);
+      for (int64_t row = line; row < std::min(line + kLine, whole_rows); row += kBlock)
+        transpose_one(from + row * from_stride + col, from_stride, to + col * to_stride + row, to_stride);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t col = row < whole_rows ? whole_cols : 0; col < cols; ++col)
       to[col * to_stride + row] = from[row * from_stride + col];
