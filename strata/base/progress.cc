@@ -53,7 +53,10 @@ void TerminalLine::print(std::string_view text) {
 }
 
 Progress::Progress(std::FILE* out, std::string label, std::string items, int64_t total)
-    : line_(out), label_(std::move(label)), items_(std::move(items)), total_(total),
+    : line_(out),
+      label_(std::move(label)),
+      items_(std::move(items)),
+      total_(total),
       interval_(line_.is_terminal() ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000)),
       next_(start_ + interval_) {
   STRATA_CHECK(total_ > 0, "progress of {} {}", total_, items_);
@@ -73,7 +76,8 @@ void Progress::update(int64_t done) {
 }
 
 void Progress::finish(int64_t done) {
-  line_.print(fmt::format("{}: {} {} in {}", label_, format_count(done), items_, format_seconds(seconds_since_start())));
+  line_.print(
+      fmt::format("{}: {} {} in {}", label_, format_count(done), items_, format_seconds(seconds_since_start())));
 }
 
 }  // namespace strata

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Progress for a person: one line that is rewritten in place on a terminal, plain lines everywhere else (a file, a pipe).
-// TerminalLine is the line itself; Progress a bar over it for work whose amount is known. Width is asked at every
-// redraw. One owner, one thread at a time; `out` must outlive both. Write errors are ignored: nothing depends on a bar.
+// Progress for a person: one line that is rewritten in place on a terminal, plain lines everywhere else (a file, a
+// pipe). TerminalLine is the line itself; Progress a bar over it for work whose amount is known. Width is asked at
+// every redraw. One owner, one thread at a time; `out` must outlive both. Write errors are ignored: nothing depends on
+// a bar.
 #pragma once
 
 #include <chrono>

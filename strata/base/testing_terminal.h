@@ -42,7 +42,8 @@ class PseudoTerminal {
   std::string text() const {
     char buffer[4096];
     std::string text;
-    for (ssize_t got = 0; (got = ::read(master_, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
+    for (ssize_t got = 0; (got = ::read(master_, buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<size_t>(got));
     return text;
   }
 

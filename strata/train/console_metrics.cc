@@ -17,7 +17,9 @@ constexpr int64_t kSmoothedSteps = 20;
 constexpr int kBarCells = 20;
 
 std::string shares(const StepMetrics& sums) {
-  const auto percent = [&sums](double seconds) { return sums.seconds_total > 0 ? 100 * seconds / sums.seconds_total : 0; };
+  const auto percent = [&sums](double seconds) {
+    return sums.seconds_total > 0 ? 100 * seconds / sums.seconds_total : 0;
+  };
   std::string text = fmt::format("compute {:.0f}% data {:.0f}% save {:.0f}%", percent(sums.seconds_compute),
                                  percent(sums.seconds_data), percent(sums.seconds_save));
   if (sums.seconds_eval > 0) text += fmt::format(" eval {:.0f}%", percent(sums.seconds_eval));
@@ -25,7 +27,8 @@ std::string shares(const StepMetrics& sums) {
 }
 
 std::vector<std::string> step_fields(const StepMetrics& metrics, const StepMetrics& sums, int64_t max_steps) {
-  std::vector<std::string> fields = {fmt::format("step {}/{}", metrics.step, max_steps), fmt::format("loss {:.4f}", metrics.loss)};
+  std::vector<std::string> fields = {fmt::format("step {}/{}", metrics.step, max_steps),
+                                     fmt::format("loss {:.4f}", metrics.loss)};
   if (metrics.validation_loss) fields.push_back(fmt::format("validation {:.4f}", *metrics.validation_loss));
   fields.push_back(fmt::format("lr {:.1e}", metrics.learning_rate));
   fields.push_back(fmt::format("norm {:.2f}", metrics.grad_norm));
@@ -40,7 +43,8 @@ std::vector<std::string> step_fields(const StepMetrics& metrics, const StepMetri
 }  // namespace
 
 ConsoleMetrics::ConsoleMetrics(std::FILE* out, const ConsoleOptions& options) : line_(out), options_(options) {
-  STRATA_CHECK(options.max_steps > 0 && options.every > 0, "{} steps, a line every {}", options.max_steps, options.every);
+  STRATA_CHECK(options.max_steps > 0 && options.every > 0, "{} steps, a line every {}", options.max_steps,
+               options.every);
 }
 
 void ConsoleMetrics::write(const StepMetrics& metrics) {
@@ -72,7 +76,8 @@ void ConsoleMetrics::show_live(const StepMetrics& metrics, const std::vector<std
     line_.print(fmt::format("{}  {}  {}", fields[0], fields[1], fields[2]));
   }
   const double fraction = static_cast<double>(metrics.step) / static_cast<double>(options_.max_steps);
-  std::string text = fmt::format("{} {:.0f}%  {}", format_bar(fraction, kBarCells), 100 * fraction, time_to_go(metrics.step));
+  std::string text =
+      fmt::format("{} {:.0f}%  {}", format_bar(fraction, kBarCells), 100 * fraction, time_to_go(metrics.step));
   for (const std::string& field : fields) {
     if (static_cast<int>(text.size() + 2 + field.size()) > line_.width()) break;
     text += "  " + field;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps as a person sees them. On a terminal one live line: bar, time to go, then as many fields as fit, and a line
 // that stays for every evaluation. Elsewhere plain lines, every `every` steps, at evaluations and at the last step:
-//   step 120/2000  loss 3.4521  lr 2.9e-04  norm 0.83  15.2k tok/s  mfu 41.2%  mem 312.0 MiB  compute 95% data 1% save 0%
-//   eval 4%  eta 3 min 12 s
-// (one line). Shares of time are of all steps since the line before; the time to go is from the last 20 steps or so.
+//   step 120/2000  loss 3.4521  lr 2.9e-04  norm 0.83  15.2k tok/s  mfu 41.2%  mem 312.0 MiB  <shares>  eta 3 min 12 s
+// with the shares of time of all steps since the line before: compute 95% data 1% save 0%. The time to go is from the
+// last 20 steps or so.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 StepMetrics step_metrics(int64_t step) {
-  return {.step = step, .loss = 3.45214, .learning_rate = 2.9e-4, .grad_norm = 0.834, .tokens_per_second = 15234,
-          .mfu = 0.4123, .memory_bytes = 312 << 20, .seconds_total = 0.5, .seconds_compute = 0.475, .seconds_data = 0.005};
+  return {.step = step,
+          .loss = 3.45214,
+          .learning_rate = 2.9e-4,
+          .grad_norm = 0.834,
+          .tokens_per_second = 15234,
+          .mfu = 0.4123,
+          .memory_bytes = 312 << 20,
+          .seconds_total = 0.5,
+          .seconds_compute = 0.475,
+          .seconds_data = 0.005};
 }
 
 TEST(ConsoleMetrics, PlainLine) {

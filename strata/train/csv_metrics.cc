@@ -44,7 +44,8 @@ Number parse_number(std::string_view text, const std::filesystem::path& path, si
   Number number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
-    throw_bad_input("{} line {}: \"{}\" is not a number; the file was changed by hand: move it away", path.string(), line, text);
+    throw_bad_input("{} line {}: \"{}\" is not a number; the file was changed by hand: move it away", path.string(),
+                    line, text);
   }
   return number;
 }
@@ -55,8 +56,10 @@ std::vector<std::string_view> complete_rows(std::string_view contents, const std
   lines.pop_back();
   if (lines.empty()) return lines;
   if (lines.front() != header()) {
-    throw_bad_input("{} has the columns \"{}\", but this version writes \"{}\": move the file away or choose another log.metrics_csv",
-                    path.string(), lines.front(), header());
+    throw_bad_input(
+        "{} has the columns \"{}\", but this version writes \"{}\": move the file away or choose another "
+        "log.metrics_csv",
+        path.string(), lines.front(), header());
   }
   lines.erase(lines.begin());
   return lines;
@@ -87,7 +90,8 @@ std::vector<MetricPoint> read_csv_column(const std::filesystem::path& path, std:
   const auto columns = metric_columns();
   size_t wanted = 0;
   while (wanted < columns.size() && columns[wanted].name != column) ++wanted;
-  if (wanted == columns.size()) throw_bad_input("{} has no column \"{}\"; its columns are {}", path.string(), column, header());
+  if (wanted == columns.size())
+    throw_bad_input("{} has no column \"{}\"; its columns are {}", path.string(), column, header());
   const std::string contents = read_text_file(path);
   std::vector<MetricPoint> points;
   size_t line = 1;
@@ -95,7 +99,8 @@ std::vector<MetricPoint> read_csv_column(const std::filesystem::path& path, std:
     const std::vector<std::string_view> cells = split(text, ',');
     ++line;
     if (cells.size() != columns.size()) {
-      throw_bad_input("{} line {} has {} cells instead of {}: move the file away", path.string(), line, cells.size(), columns.size());
+      throw_bad_input("{} line {} has {} cells instead of {}: move the file away", path.string(), line, cells.size(),
+                      columns.size());
     }
     if (cells[wanted].empty()) continue;
     points.push_back({parse_number<int64_t>(cells[0], path, line), parse_number<double>(cells[wanted], path, line)});

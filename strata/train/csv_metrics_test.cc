@@ -45,10 +45,21 @@ class CsvMetricsTest : public ::testing::Test {
 };
 
 TEST_F(CsvMetricsTest, WritesEveryColumnExactly) {
-  StepMetrics metrics{.step = 12, .tokens_seen = 98304, .loss = 0.1, .learning_rate = 3e-4, .grad_norm = 0.5,
-                      .tokens_per_second = 15234.5, .mfu = 0.412, .memory_bytes = 327155712, .seconds_total = 1.5,
-                      .seconds_compute = 1.25, .seconds_data = 0.125, .seconds_save = 0.0625, .seconds_eval = 0.03125,
-                      .skipped_steps = 2, .validation_loss = 3.25};
+  StepMetrics metrics{.step = 12,
+                      .tokens_seen = 98304,
+                      .loss = 0.1,
+                      .learning_rate = 3e-4,
+                      .grad_norm = 0.5,
+                      .tokens_per_second = 15234.5,
+                      .mfu = 0.412,
+                      .memory_bytes = 327155712,
+                      .seconds_total = 1.5,
+                      .seconds_compute = 1.25,
+                      .seconds_data = 0.125,
+                      .seconds_save = 0.0625,
+                      .seconds_eval = 0.03125,
+                      .skipped_steps = 2,
+                      .validation_loss = 3.25};
   CsvMetrics csv(path_, 11);
   csv.write(metrics);
   metrics.validation_loss.reset();

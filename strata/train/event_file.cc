@@ -85,7 +85,8 @@ std::optional<std::string_view> first_record(std::string_view contents) {
   if (contents.size() < kHeadBytes) return std::nullopt;
   if (raw_at<uint32_t>(contents, 8) != masked_crc(contents.substr(0, 8))) return std::nullopt;
   const auto length = raw_at<uint64_t>(contents, 0);
-  if (contents.size() - kHeadBytes < sizeof(uint32_t) || length > contents.size() - kHeadBytes - sizeof(uint32_t)) return std::nullopt;
+  if (contents.size() - kHeadBytes < sizeof(uint32_t) || length > contents.size() - kHeadBytes - sizeof(uint32_t))
+    return std::nullopt;
   const std::string_view data = contents.substr(kHeadBytes, length);
   if (raw_at<uint32_t>(contents, kHeadBytes + length) != masked_crc(data)) return std::nullopt;
   return data;

@@ -8,8 +8,8 @@ namespace {
 
 TEST(Crc32c, EqualsPublishedValues) {
   EXPECT_EQ(crc32c(""), 0u);
-  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);                 // the check value of the CRC catalogue
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);       // RFC 3720, B.4
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);            // the check value of the CRC catalogue
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
 }
 

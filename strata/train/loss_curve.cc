@@ -92,13 +92,17 @@ std::vector<MetricPoint> running_mean(const std::vector<MetricPoint>& points) {
 // At most two points for each column of pixels: the lowest and the highest, in order. Others stay as they are.
 std::vector<MetricPoint> thinned(const std::vector<MetricPoint>& points, const Frame& frame) {
   if (static_cast<double>(points.size()) <= 2 * kPlotWidth) return points;
-  const auto column = [&frame](const MetricPoint& point) { return std::floor(frame.x(static_cast<double>(point.step))); };
+  const auto column = [&frame](const MetricPoint& point) {
+    return std::floor(frame.x(static_cast<double>(point.step)));
+  };
   std::vector<MetricPoint> kept;
   for (auto begin = points.begin(); begin != points.end();) {
-    const auto end = std::find_if(begin, points.end(), [&](const MetricPoint& point) { return column(point) != column(*begin); });
+    const auto end =
+        std::find_if(begin, points.end(), [&](const MetricPoint& point) { return column(point) != column(*begin); });
     const bool finite = std::all_of(begin, end, [](const MetricPoint& point) { return std::isfinite(point.value); });
     auto [low, high] = std::minmax_element(begin, end, [](const auto& a, const auto& b) { return a.value < b.value; });
-    if (!finite) low = high = std::find_if_not(begin, end, [](const MetricPoint& point) { return std::isfinite(point.value); });
+    if (!finite)
+      low = high = std::find_if_not(begin, end, [](const MetricPoint& point) { return std::isfinite(point.value); });
     kept.push_back(low < high ? *low : *high);
     if (low != high) kept.push_back(low < high ? *high : *low);
     begin = end;
@@ -116,7 +120,8 @@ void draw_line(std::string& svg, const std::vector<MetricPoint>& points, const F
       command = 'M';
       continue;
     }
-    fmt::format_to(std::back_inserter(svg), "{}{:.1f} {:.1f}", command, frame.x(static_cast<double>(point.step)), frame.y(point.value));
+    fmt::format_to(std::back_inserter(svg), "{}{:.1f} {:.1f}", command, frame.x(static_cast<double>(point.step)),
+                   frame.y(point.value));
     command = 'L';
   }
   svg += "\"/>\n";
@@ -148,14 +153,18 @@ void draw_axes(std::string& svg, const Frame& frame) {
     fmt::format_to(std::back_inserter(svg), "<path stroke=\"#888\" d=\"M{:.1f} {}v6\"/>\n", x, bottom);
     draw_text(svg, x, bottom + 22, "text-anchor=\"middle\"", format_count(std::llround(step)));
   }
-  fmt::format_to(std::back_inserter(svg), "<path fill=\"none\" stroke=\"#888\" d=\"M{} {}V{}H{}\"/>\n", kLeft, kTop, bottom, right);
+  fmt::format_to(std::back_inserter(svg), "<path fill=\"none\" stroke=\"#888\" d=\"M{} {}V{}H{}\"/>\n", kLeft, kTop,
+                 bottom, right);
   draw_text(svg, kLeft + kPlotWidth / 2, kHeight - 14, "text-anchor=\"middle\"", "step");
-  draw_text(svg, 0, 0, fmt::format("text-anchor=\"middle\" transform=\"translate(22 {}) rotate(-90)\"", kTop + kPlotHeight / 2), "loss");
+  draw_text(svg, 0, 0,
+            fmt::format("text-anchor=\"middle\" transform=\"translate(22 {}) rotate(-90)\"", kTop + kPlotHeight / 2),
+            "loss");
 }
 
 void draw_legend(std::string& svg, bool has_validation) {
   const auto entry = [&svg](double x, const char* colour, const char* name) {
-    fmt::format_to(std::back_inserter(svg), "<rect x=\"{}\" y=\"{}\" width=\"16\" height=\"4\" fill=\"{}\"/>\n", x, kTop - 18, colour);
+    fmt::format_to(std::back_inserter(svg), "<rect x=\"{}\" y=\"{}\" width=\"16\" height=\"4\" fill=\"{}\"/>\n", x,
+                   kTop - 18, colour);
     draw_text(svg, x + 22, kTop - 11, "", name);
   };
   entry(kWidth - kRight - 330, kRaw, "training");
@@ -183,7 +192,8 @@ std::string loss_curve_svg(std::string_view title, const std::vector<MetricPoint
   const Frame frame = {step_axis(training, validation), loss_axis(training, validation)};
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
-      "font-family=\"sans-serif\" font-size=\"13\" fill=\"#333\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+      "font-family=\"sans-serif\" font-size=\"13\" fill=\"#333\">\n<rect width=\"100%\" height=\"100%\" "
+      "fill=\"#fff\"/>\n",
       kWidth, kHeight);
   draw_text(svg, kLeft, 32, "font-size=\"17\"", escaped(title));
   draw_axes(svg, frame);
@@ -194,8 +204,10 @@ std::string loss_curve_svg(std::string_view title, const std::vector<MetricPoint
   return svg + "</svg>\n";
 }
 
-void write_loss_curve(const std::filesystem::path& svg, std::string_view title, const std::filesystem::path& metrics_csv) {
-  write_file_atomically(svg, loss_curve_svg(title, read_csv_column(metrics_csv, "loss"), read_csv_column(metrics_csv, "validation_loss")));
+void write_loss_curve(const std::filesystem::path& svg, std::string_view title,
+                      const std::filesystem::path& metrics_csv) {
+  write_file_atomically(svg, loss_curve_svg(title, read_csv_column(metrics_csv, "loss"),
+                                            read_csv_column(metrics_csv, "validation_loss")));
 }
 
 }  // namespace strata

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A picture of a run (SVG): training loss of every step, pale, its running mean over it, validation losses as points,
-// axes with round ticks. Drawn from metrics.csv, so that it covers all parts of a resumed run. Losses that are not finite
-// leave a gap. Long runs are thinned to the lowest and highest loss of each column of pixels. Pure but for the one file.
+// axes with round ticks. Drawn from metrics.csv, so that it covers all parts of a resumed run. Losses that are not
+// finite leave a gap. Long runs are thinned to the lowest and highest loss of each column of pixels. Pure but for the
+// one file.
 #pragma once
 
 #include <filesystem>
@@ -18,6 +19,7 @@ std::string loss_curve_svg(std::string_view title, const std::vector<MetricPoint
                            const std::vector<MetricPoint>& validation);
 
 // Reads the losses of `metrics_csv` and writes the picture, whole or not at all.
-void write_loss_curve(const std::filesystem::path& svg, std::string_view title, const std::filesystem::path& metrics_csv);
+void write_loss_curve(const std::filesystem::path& svg, std::string_view title,
+                      const std::filesystem::path& metrics_csv);
 
 }  // namespace strata

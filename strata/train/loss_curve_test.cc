@@ -45,8 +45,8 @@ TEST(LossCurve, TheRunningMeanFollowsTheLossMoreSlowly) {
   std::vector<MetricPoint> points;
   for (int64_t step = 1; step <= 400; ++step) points.push_back({step, step % 2 == 0 ? 3.0 : 1.0});
   const std::string svg = loss_curve_svg("run", points, {});
-  // A window of 4: decay 3/4. Of an alternation by +-1 its mean is left with (1 - 3/4) / (1 + 3/4) = 1/7 in the limit, so
-  // the last point is 2 + 1/7 on an axis 1..3: 480 - 420 * (1 + 1/7) / 2 = 240.
+  // A window of 4: decay 3/4. Of an alternation by +-1 its mean is left with (1 - 3/4) / (1 + 3/4) = 1/7 in the limit,
+  // so the last point is 2 + 1/7 on an axis 1..3: 480 - 420 * (1 + 1/7) / 2 = 240.
   EXPECT_TRUE(line(svg, 1).ends_with("L930.0 240.0")) << line(svg, 1);
 }
 
@@ -61,7 +61,8 @@ TEST(LossCurve, LossesThatAreNotFiniteLeaveAGap) {
 
 TEST(LossCurve, ThinsALongRunButKeepsItsExtremes) {
   std::vector<MetricPoint> points;
-  for (int64_t step = 1; step <= 200000; ++step) points.push_back({step, step == 123456 ? 9.0 : 2.0 + 0.1 * static_cast<double>(step % 7)});
+  for (int64_t step = 1; step <= 200000; ++step)
+    points.push_back({step, step == 123456 ? 9.0 : 2.0 + 0.1 * static_cast<double>(step % 7)});
   points[150000].value = kNan;
   const std::string svg = loss_curve_svg("run", points, {});
   EXPECT_LT(svg.size(), 100000U);
@@ -72,8 +73,12 @@ TEST(LossCurve, ThinsALongRunButKeepsItsExtremes) {
 }
 
 TEST(LossCurve, DrawsRunsOfNoOneAndEqualPoints) {
-  for (const std::vector<MetricPoint>& points :
-       {std::vector<MetricPoint>{}, {{1, 2.5}}, {{1, 2.5}, {2, 2.5}}, {{1, 0.0}}, {{1, kNan}}, {{1, 1e30}, {2, -1e30}}}) {
+  for (const std::vector<MetricPoint>& points : {std::vector<MetricPoint>{},
+                                                 {{1, 2.5}},
+                                                 {{1, 2.5}, {2, 2.5}},
+                                                 {{1, 0.0}},
+                                                 {{1, kNan}},
+                                                 {{1, 1e30}, {2, -1e30}}}) {
     const std::string svg = loss_curve_svg("run", points, {});
     EXPECT_TRUE(svg.ends_with("</svg>\n"));
     EXPECT_THAT(svg, Not(HasSubstr("nan")));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run measures at every step, and the one table of its columns that the CSV file and TensorBoard are written from.
-// A MetricsWriter gets every step once, in order, on one rank; writers differ in where the numbers go (docs/log.md).
-// Opened after a resume, a writer forgets what an earlier process wrote beyond the resumed step, so that every step
-// appears once. One thread at a time.
+// What a run measures at every step, and the one table of its columns that the CSV file and TensorBoard are written
+// from. A MetricsWriter gets every step once, in order, on one rank; writers differ in where the numbers go
+// (docs/log.md). Opened after a resume, a writer forgets what an earlier process wrote beyond the resumed step, so that
+// every step appears once. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,17 @@ struct StepMetrics {
   double seconds_data = 0;
   double seconds_save = 0;
   double seconds_eval = 0;
-  int64_t skipped_steps = 0;              // of the whole run: updates left out because a gradient was not finite
+  int64_t skipped_steps = 0;                   // of the whole run: updates left out because a gradient was not finite
   std::optional<double> validation_loss = {};  // present when this step was evaluated
 };
 
 struct MetricColumn {
-  using Member =
-      std::variant<int64_t StepMetrics::*, double StepMetrics::*, std::optional<double> StepMetrics::*>;
+  using Member = std::variant<int64_t StepMetrics::*, double StepMetrics::*, std::optional<double> StepMetrics::*>;
   std::string_view name;  // in the CSV header
   std::string_view tag;   // in TensorBoard; empty: not written there
   Member member;
 
-  std::string text(const StepMetrics& metrics) const;                   // shortest exact form; empty when absent
+  std::string text(const StepMetrics& metrics) const;             // shortest exact form; empty when absent
   std::optional<double> value(const StepMetrics& metrics) const;  // nothing when absent
 };
 

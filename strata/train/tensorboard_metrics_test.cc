@@ -22,12 +22,14 @@ class TensorboardMetricsTest : public ::testing::Test {
  protected:
   void write_steps(int64_t resumed_step, int64_t last_step) {
     TensorboardMetrics writer(events_, resumed_step);
-    for (StepMetrics metrics{.step = resumed_step + 1}; metrics.step <= last_step; ++metrics.step) writer.write(metrics);
+    for (StepMetrics metrics{.step = resumed_step + 1}; metrics.step <= last_step; ++metrics.step)
+      writer.write(metrics);
   }
   // Whether a whole file ends before `step`, and not earlier.
   bool ends_with_step(const char* name, int64_t step) const {
     const std::string contents = read_text_file(events_ / name);
-    return bytes_up_to_step(contents, step) == contents.size() && bytes_up_to_step(contents, step - 1) < contents.size();
+    return bytes_up_to_step(contents, step) == contents.size() &&
+           bytes_up_to_step(contents, step - 1) < contents.size();
   }
 
   TemporaryFolder folder_;
@@ -66,7 +68,8 @@ TEST_F(TensorboardMetricsTest, LeavesFilesOfOtherProgramsAlone) {
 
 TEST_F(TensorboardMetricsTest, NamesAFolderThatCannotBe) {
   AppendFile(folder_ / "file").append("text");
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { TensorboardMetrics writer(folder_ / "file", 0); }), HasSubstr("/file"));
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { TensorboardMetrics writer(folder_ / "file", 0); }),
+              HasSubstr("/file"));
   EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { TensorboardMetrics writer(folder_ / "none/events", 0); }),
               HasSubstr("none/events"));
 }

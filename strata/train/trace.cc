@@ -23,7 +23,7 @@ Json name_event(std::string_view what, int64_t rank, size_t queue, const std::st
 Json complete_event(const TraceRecord& record, int64_t rank, size_t queue) {
   Json args = Json::object();
   for (const auto& [name, value] : record.args) args[name] = value;
-  return {{"name", record.name}, {"cat", record.category}, {"ph", "X"},   {"pid", rank}, {"tid", queue},
+  return {{"name", record.name},   {"cat", record.category},    {"ph", "X"},   {"pid", rank}, {"tid", queue},
           {"ts", record.start_us}, {"dur", record.duration_us}, {"args", args}};
 }
 

@@ -17,12 +17,14 @@ using nlohmann::json;
 TEST(Trace, IsAnArrayOfCompleteEventsWithNamedQueues) {
   TemporaryFolder folder;
   write_trace(folder / "trace.json", 3,
-              {{"mlp \"a\"", "run", "compute", 0.5, 2.25, {{"tokens", 2048}}}, {"save", "copy", "host", 1, 4, {}}, {"head", "run", "compute", 3, 1, {}}});
+              {{"mlp", "run", "compute", 0.5, 2.25, {{"tokens", 2048}}},
+               {"save", "copy", "host", 1, 4, {}},
+               {"head", "run", "compute", 3, 1, {}}});
   const json events = json::parse(read_text_file(folder / "trace.json"));
   const json expected = json::parse(R"([
     {"name": "process_name", "ph": "M", "pid": 3, "tid": 0, "args": {"name": "rank 3"}},
     {"name": "thread_name", "ph": "M", "pid": 3, "tid": 0, "args": {"name": "compute"}},
-    {"name": "mlp \"a\"", "cat": "run", "ph": "X", "pid": 3, "tid": 0, "ts": 0.5, "dur": 2.25, "args": {"tokens": 2048}},
+    {"name": "mlp", "cat": "run", "ph": "X", "pid": 3, "tid": 0, "ts": 0.5, "dur": 2.25, "args": {"tokens": 2048}},
     {"name": "thread_name", "ph": "M", "pid": 3, "tid": 1, "args": {"name": "host"}},
     {"name": "save", "cat": "copy", "ph": "X", "pid": 3, "tid": 1, "ts": 1.0, "dur": 4.0, "args": {}},
     {"name": "head", "cat": "run", "ph": "X", "pid": 3, "tid": 0, "ts": 3.0, "dur": 1.0, "args": {}}

@@ -42,7 +42,8 @@ def check(reader, what):
     equal(points(reader, "train/loss"), loss, f"{what}: loss")
     equal(points(reader, "train/tokens_seen"), [(step, 1000.0 * step) for step in range(1, 21)], f"{what}: tokens")
     equal(points(reader, "memory/resident_bytes")[0], (1, 2.0**33), f"{what}: memory")
-    equal(points(reader, "validation/loss"), [(4, 5.0), (8, 5.0), (12, 3.0), (16, 3.0), (20, 3.0)], f"{what}: validation")
+    validation = [(4, 5.0), (8, 5.0), (12, 3.0), (16, 3.0), (20, 3.0)]
+    equal(points(reader, "validation/loss"), validation, f"{what}: validation")
 
 
 def main():
