@@ -23,25 +23,6 @@ std::string_view scalar_name(ScalarOp op) {
   return "?";
 }
 
-std::string what(const Instruction& instruction, const Program& program, const std::vector<LayerDecl>& layers) {
-  switch (instruction.op) {
-    case Op::kRun: {
-      const LayerDecl& layer = layers[instruction.layer];
-      std::string text = fmt::format("run {}.{} {}", layer.name, layer.segments[instruction.segment].name, direction_name(instruction.direction));
-      if (instruction.recomputed >= 0) text += fmt::format(" {}", layer.tensors[instruction.recomputed].name);
-      return text + fmt::format(" mb{}", instruction.micro_batch);
-    }
-    case Op::kCollective:
-      return fmt::format("{} {} elements over {}", collective_name(instruction.collective), instruction.elements, program.groups[instruction.group].name);
-    case Op::kSend: return fmt::format("send {} elements to rank {}", instruction.elements, instruction.peer);
-    case Op::kRecv: return fmt::format("recv {} elements from rank {}", instruction.elements, instruction.peer);
-    case Op::kCopy: return fmt::format("copy to disk");
-    case Op::kUpdate: return fmt::format("update chunk {}", instruction.chunk);
-    case Op::kScalar: return fmt::format("scalar {}", scalar_name(instruction.scalar));
-  }
-  return "?";
-}
-
 }  // namespace
 
 const Program* ProgramSet::find(std::string_view name) const {
@@ -66,8 +47,27 @@ std::string_view booking_kind_name(BookingKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
+std::string instruction_name(const Instruction& instruction, const std::vector<LayerDecl>& layers) {
+  switch (instruction.op) {
+    case Op::kRun: {
+      const LayerDecl& layer = layers[instruction.layer];
+      std::string text = fmt::format("run {}.{} {}", layer.name, layer.segments[instruction.segment].name, direction_name(instruction.direction));
+      if (instruction.recomputed >= 0) text += fmt::format(" {}", layer.tensors[instruction.recomputed].name);
+      return text + fmt::format(" mb{}", instruction.micro_batch);
+    }
+    case Op::kCollective: return fmt::format("{} {} elements", collective_name(instruction.collective), instruction.elements);
+    case Op::kSend: return fmt::format("send {} elements to rank {}", instruction.elements, instruction.peer);
+    case Op::kRecv: return fmt::format("recv {} elements from rank {}", instruction.elements, instruction.peer);
+    case Op::kCopy: return "copy to disk";
+    case Op::kUpdate: return fmt::format("update chunk {}", instruction.chunk);
+    case Op::kScalar: return fmt::format("scalar {}", scalar_name(instruction.scalar));
+  }
+  return "?";
+}
+
 std::string describe(const Instruction& instruction, const Program& program, const std::vector<LayerDecl>& layers) {
-  std::string text = fmt::format("{:<13} {}", queue_name(instruction.queue), what(instruction, program, layers));
+  std::string text = fmt::format("{:<13} {}", queue_name(instruction.queue), instruction_name(instruction, layers));
+  if (instruction.op == Op::kCollective) text += fmt::format(" over {}", program.groups[instruction.group].name);
   if (instruction.if_finite) text += " if-finite";
   constexpr std::array<std::string_view, 3> marks = {"<", ">", "+"};
   for (const Use& use : instruction.uses)

@@ -145,6 +145,8 @@ struct ProgramSet {
 std::string_view queue_name(Queue queue);
 std::string_view op_name(Op op);
 std::string_view booking_kind_name(BookingKind kind);
+// What an instruction does, without its queue and bookings: "run attention.3.qkv forward mb0".
+std::string instruction_name(const Instruction& instruction, const std::vector<LayerDecl>& layers);
 // One line, as `strata program` prints it: place, queue, what, bookings, waits.
 std::string describe(const Instruction& instruction, const Program& program, const std::vector<LayerDecl>& layers);
 

@@ -25,8 +25,10 @@ struct MemberScratch {
   int64_t bytes() const { return round_to_line(operands) + round_to_line(tile) + kScratchLine; }
 };
 
+// Sizes are rounded up to what native packing pads to, so that a smaller product never needs more.
 MemberScratch member_scratch(int64_t m, int64_t n, int64_t k) {
-  const int64_t rows = std::min(m, kMaxTileRows), cols = std::min(n, kMaxTileCols), depth = std::min(k, kMaxDepth);
+  const auto padded = [](int64_t size, int64_t most) { return (std::min(size, most) + 63) / 64 * 64; };
+  const int64_t rows = padded(m, kMaxTileRows), cols = padded(n, kMaxTileCols), depth = padded(k, kMaxDepth);
   return {round_to_line(4 * rows * depth) + round_to_line(4 * depth * cols) + kScratchLine, 4 * rows * cols};
 }
 

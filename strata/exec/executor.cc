@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/exec/executor.h"
+
+#include <chrono>
+#include <cstring>
+#include <new>
+
+#include "strata/base/error.h"
+#include "strata/model/segment.h"
+#include "strata/optim/decay_groups.h"
+
+namespace strata {
+namespace {
+
+double now_us() { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+const Use* find_use(const Instruction& instruction, Role role) {
+  for (const Use& use : instruction.uses)
+    if (use.role == role) return &use;
+  return nullptr;
+}
+
+// What this rank owns of every tensor of a chunk, with the tensor's place in the norms table counted from `first_tensor`.
+std::vector<OwnedRange> owned_ranges(const Chunk& chunk, const std::vector<LayerDecl>& layers, const OptimizerConfig& optimizer, int first_tensor) {
+  std::vector<OwnedRange> ranges;
+  const int64_t owned_begin = chunk.owned_begin();
+  const int64_t owned_end = owned_begin + chunk.owned_elements();
+  for (size_t index = 0; index < chunk.tensors.size(); ++index) {
+    const ChunkTensor& tensor = chunk.tensors[index];
+    const int64_t begin = std::max(tensor.offset, owned_begin);
+    const int64_t end = std::min(tensor.offset + tensor.num_elements(), owned_end);
+    if (begin >= end) continue;
+    OwnedRange range{};
+    range.gradient_begin = chunk.zero >= 2 && chunk.num_shards > 1 ? begin - owned_begin : begin;
+    range.parameter_begin = chunk.zero == 3 ? begin - owned_begin : begin;
+    range.state_begin = begin - owned_begin;
+    range.count = end - begin;
+    range.decay = weight_decay_of(layers[tensor.layer].parameters[tensor.parameter], optimizer);
+    range.tensor = first_tensor + static_cast<int>(index);
+    ranges.push_back(range);
+  }
+  return ranges;
+}
+
+}  // namespace
+
+Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, std::span<std::byte> arena, Team& team)
+    : input_(input), layers_(layers), set_(set), arena_(arena), team_(team), origin_us_(now_us()) {
+  STRATA_CHECK(!set.programs.empty() && static_cast<int64_t>(arena.size()) >= set.arena_bytes[static_cast<size_t>(Tier::kDevice)],
+               "arena of {} bytes is too small", arena.size());
+  for (const Program& program : set.programs)
+    for (const Instruction& instruction : program.instructions)
+      if (instruction.op == Op::kCollective || instruction.op == Op::kSend || instruction.op == Op::kRecv)
+        throw_bad_input("the plan has {} ranks; this program runs one rank: use a plan with num_ranks 1", input.plan.num_ranks);
+  const Program& any = set.programs.front();
+  scalars_ = new (booking_data(any, set.scalars_booking)) StepScalars();
+  norms_ = {reinterpret_cast<double*>(booking_data(any, set.norms_booking)), static_cast<size_t>(any.bookings[set.norms_booking].bytes / 8)};
+  slots_.resize(layers.size());
+  for (size_t layer = 0; layer < layers.size(); ++layer) slots_[layer].resize(layers[layer].parameters.size());
+  for (size_t chunk = 0; chunk < set.chunks.size(); ++chunk) {
+    owned_ranges_.push_back(owned_ranges(set.chunks[chunk], layers, input.optimizer, static_cast<int>(tensor_names_.size())));
+    for (const ChunkTensor& tensor : set.chunks[chunk].tensors) {
+      slots_[tensor.layer][tensor.parameter] = {static_cast<int>(chunk), tensor.offset, tensor.rows, tensor.cols};
+      tensor_names_.push_back(layers[tensor.layer].parameters[tensor.parameter].name);
+    }
+  }
+  const int tied = layers.back().tied_parameter;
+  if (tied >= 0 && slots_.back()[tied].chunk < 0) slots_.back()[tied] = slots_.front()[0];
+}
+
+MicroBatchStorage Executor::batch_storage(int micro_batch) const {
+  const int64_t tokens = input_.plan.micro_batch * input_.seq;
+  std::byte* base = booking_data(set_.programs.front(), set_.batch_booking);
+  return {base + micro_batch * micro_batch_bytes(tokens, input_.plan.micro_batch), tokens, input_.plan.micro_batch};
+}
+
+MicroBatchStorage Executor::decode_storage() const {
+  return {booking_data(set_.programs.front(), set_.batch_booking), input_.decode_tokens, 1};
+}
+
+void Executor::run(const Program& program, const BatchSheet& sheet, const CopyOut& copy_out) {
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.if_finite && !scalars_->finite) continue;
+    const double start = times_ == nullptr ? 0.0 : now_us();
+    run_instruction(program, instruction, sheet, copy_out);
+    if (times_ != nullptr) times_->push_back({&instruction, start - origin_us_, now_us() - start});
+  }
+}
+
+void Executor::run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet, const CopyOut& copy_out) {
+  switch (instruction.op) {
+    case Op::kRun: return run_layer(program, instruction, sheet.micro_batches[instruction.micro_batch]);
+    case Op::kScalar: return run_scalar(program, instruction);
+    case Op::kUpdate: return run_update(program, instruction);
+    case Op::kCopy: {
+      const Booking& from = program.bookings[instruction.uses[0].booking];
+      const Booking& to = program.bookings[instruction.uses[1].booking];
+      STRATA_CHECK(copy_out != nullptr && from.bytes == to.bytes, "copy of {} to {}", from.name, to.name);
+      return copy_out(to.offset, arena_.subspan(from.offset, from.bytes));
+    }
+    default: STRATA_CHECK(false, "{} in a program for one rank", op_name(instruction.op));
+  }
+}
+
+TensorView Executor::tensor_view(const Program& program, const Use& use, const LayerDecl& layer, int64_t tokens) const {
+  const TensorDecl& decl = layer.tensors[use.index];
+  const Booking& booking = program.bookings[use.booking];
+  const DType dtype = decl.f32 ? DType::kF32 : storage();
+  const bool whole = booking.kind == BookingKind::kCache;  // its rows are its capacity
+  const int64_t rows = whole ? booking.bytes / (decl.width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
+  return {arena_.data() + booking.offset, dtype, rows, decl.width};
+}
+
+void Executor::run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch) {
+  const LayerDecl& layer = layers_[instruction.layer];
+  const Use* workspace = find_use(instruction, Role::kWorkspace);
+  std::span<std::byte> scratch;
+  if (workspace != nullptr) scratch = {booking_data(program, workspace->booking), static_cast<size_t>(program.bookings[workspace->booking].bytes)};
+  SegmentCall call{input_.model, layer, instruction.layer, instruction.segment, instruction.direction, instruction.recomputed, batch, *scalars_,
+                   {team_, scratch}};
+  for (const Use& use : instruction.uses) {
+    if (use.role == Role::kTensor) call.tensors[use.index] = tensor_view(program, use, layer, batch.num_tokens());
+    if (use.role != Role::kParameter && use.role != Role::kGradient) continue;
+    const Slot& slot = slots_[instruction.layer][use.index];
+    const DType dtype = use.role == Role::kParameter ? storage() : DType::kF32;
+    const TensorView view(booking_data(program, use.booking) + slot.offset * dtype_bytes(dtype), dtype, slot.rows, slot.cols);
+    if (use.role == Role::kParameter) {
+      call.parameters[use.index] = view;
+    } else {
+      call.gradients[use.index] = view;
+      call.gradient_write[use.index] = use.access == Access::kWrite ? kernels::Write::kSet : kernels::Write::kAdd;
+    }
+  }
+  run_segment(call);
+}
+
+void Executor::run_scalar(const Program& program, const Instruction& instruction) {
+  switch (instruction.scalar) {
+    case ScalarOp::kReset:
+      scalars_->loss_sum = scalars_->norm_squared = 0;
+      scalars_->gradient_scale = 1;
+      scalars_->first_bad_tensor = -1;
+      scalars_->finite = true;
+      return;
+    case ScalarOp::kChunkNorm: {
+      const auto* gradient = reinterpret_cast<const float*>(booking_data(program, instruction.uses[0].booking));
+      return measure_norms({team_, {}}, owned_ranges_[instruction.chunk], gradient, norms_, *scalars_);
+    }
+    case ScalarOp::kFinishNorm: return finish_norm(*scalars_);
+  }
+}
+
+void Executor::run_update(const Program& program, const Instruction& instruction) {
+  UpdateBuffers buffers;
+  for (const Use& use : instruction.uses) {
+    if (use.role == Role::kGradient) buffers.gradient = reinterpret_cast<const float*>(booking_data(program, use.booking));
+    if (use.role == Role::kParameter) buffers.parameters = booking_data(program, use.booking);
+    if (use.role == Role::kState) buffers.states.push_back(reinterpret_cast<float*>(booking_data(program, use.booking)));
+  }
+  update_parameters({team_, {}}, input_.optimizer, input_.precision, *scalars_, owned_ranges_[instruction.chunk], buffers);
+}
+
+TensorView Executor::parameter(int layer, int index) const {
+  const Slot& slot = slots_[layer][index];
+  std::byte* base = booking_data(set_.programs.front(), set_.parameter_booking[slot.chunk]);
+  return {base + slot.offset * dtype_bytes(storage()), storage(), slot.rows, slot.cols};
+}
+
+TensorView Executor::master(int layer, int index) const {
+  const Slot& slot = slots_[layer][index];
+  const std::vector<int>& states = set_.state_booking[slot.chunk];
+  if (input_.precision == Precision::kF32 || states.empty()) return parameter(layer, index);
+  return {booking_data(set_.programs.front(), states[0]) + slot.offset * 4, DType::kF32, slot.rows, slot.cols};
+}
+
+TensorView Executor::gradient(const Program& step, int layer, int index) const {
+  const Slot& slot = slots_[layer][index];
+  for (const Instruction& instruction : step.instructions)
+    if (instruction.op == Op::kUpdate && instruction.chunk == slot.chunk)
+      return {booking_data(step, instruction.uses[0].booking) + slot.offset * 4, DType::kF32, slot.rows, slot.cols};
+  return {};
+}
+
+const std::string& Executor::tensor_name(int index) const { return tensor_names_[index]; }
+
+}  // namespace strata

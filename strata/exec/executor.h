@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a rank's programs: binds every instruction's bookings to memory and calls the function it names. Contains no decisions:
+// predicates and numbers come from the table of scalars. One rank has one queue that matters, so instructions run in list order, which
+// respects every wait; programs with communication are refused. One caller at a time; complete on return.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "strata/kernels/kernels.h"
+#include "strata/optim/update.h"
+#include "strata/program/compile.h"
+#include "strata/spec/batch_sheet.h"
+
+namespace strata {
+
+// One executed instruction, in microseconds since the executor was made.
+struct InstructionTime {
+  const Instruction* instruction = nullptr;
+  double start_us = 0;
+  double duration_us = 0;
+};
+
+class Executor {
+ public:
+  // `arena` is the device tier: set.arena_bytes bytes, zeroed, 64-byte aligned. All references must outlive the executor.
+  Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, std::span<std::byte> arena, Team& team);
+
+  StepScalars& scalars() { return *scalars_; }
+  std::span<double> norms() { return norms_; }
+  // Storage of one micro-batch of a step; the batch booking holds `accumulation` of them one after the other.
+  MicroBatchStorage batch_storage(int micro_batch) const;
+  MicroBatchStorage decode_storage() const;
+
+  // Runs every instruction. `copy_out` is called for copies to the disk tier: (file offset, bytes).
+  using CopyOut = std::function<void(int64_t offset, std::span<const std::byte> bytes)>;
+  void run(const Program& program, const BatchSheet& sheet, const CopyOut& copy_out = {});
+
+  // Records of every instruction from now on; empty vector pointer: off.
+  void record_times(std::vector<InstructionTime>* times) { times_ = times; }
+
+  // Views of live state, for loading, export and tests: one whole parameter (storage precision), its f32 master, its gradient as
+  // the last step left it (valid until the next program runs).
+  TensorView parameter(int layer, int index) const;
+  TensorView master(int layer, int index) const;
+  TensorView gradient(const Program& step, int layer, int index) const;
+  std::byte* booking_data(const Program& program, int booking) const { return arena_.data() + program.bookings[booking].offset; }
+  // Global name of the tensor with this index in the norms table.
+  const std::string& tensor_name(int index) const;
+
+ private:
+  struct Slot {  // where a parameter lies
+    int chunk = -1;
+    int64_t offset = 0;
+    int64_t rows = 0, cols = 0;
+  };
+
+  void run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet, const CopyOut& copy_out);
+  void run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch);
+  void run_scalar(const Program& program, const Instruction& instruction);
+  void run_update(const Program& program, const Instruction& instruction);
+  TensorView tensor_view(const Program& program, const Use& use, const LayerDecl& layer, int64_t tokens) const;
+  DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
+
+  const CompileInput& input_;
+  const std::vector<LayerDecl>& layers_;
+  const ProgramSet& set_;
+  std::span<std::byte> arena_;
+  Team& team_;
+  StepScalars* scalars_ = nullptr;
+  std::span<double> norms_;
+  std::vector<std::vector<Slot>> slots_;               // by layer and parameter
+  std::vector<std::vector<OwnedRange>> owned_ranges_;  // by chunk
+  std::vector<std::string> tensor_names_;
+  std::vector<InstructionTime>* times_ = nullptr;
+  double origin_us_ = 0;
+};
+
+}  // namespace strata

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/model/segment.h"
+
+#include <algorithm>
+
+#include "strata/base/random.h"
+
+namespace strata {
+namespace {
+
+constexpr int64_t kHeadTileElements = 16 << 20;  // f32 logits of one tile: 64 MiB
+constexpr int64_t kLine = 64;
+
+int64_t round_up(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+// The largest product of a segment as (m, n, k), in any of its directions.
+int64_t largest_gemm_scratch(const ModelSpec& model, LayerKind kind, int segment, const WorkspaceSizes& sizes) {
+  const auto scratch = [&](int64_t in, int64_t out) {
+    return std::max({kernels::gemm_scratch_bytes(sizes.dtype, sizes.tokens, out, in, sizes.num_threads),
+                     kernels::gemm_scratch_bytes(sizes.dtype, sizes.tokens, in, out, sizes.num_threads),
+                     kernels::gemm_scratch_bytes(sizes.dtype, out, in, sizes.tokens, sizes.num_threads)});
+  };
+  if (kind == LayerKind::kAttention)
+    return segment == attention_segment::kQkv ? scratch(model.hidden, model.qkv_width()) : scratch(model.attended_width(), model.hidden);
+  return segment == mlp_segment::kUp ? scratch(model.hidden, model.up_width()) : scratch(model.ffn, model.hidden);
+}
+
+}  // namespace
+
+void run_segment(const SegmentCall& call) {
+  switch (call.layer.kind) {
+    case LayerKind::kEmbedding: return segments::embedding(call);
+    case LayerKind::kAttention: return segments::attention(call);
+    case LayerKind::kMlp: return segments::mlp(call);
+    case LayerKind::kHead: return segments::head(call);
+  }
+}
+
+int64_t head_tile_tokens(const ModelSpec& model, int64_t tokens) {
+  const int64_t fitting = std::max<int64_t>(kHeadTileElements / model.vocab, 1);
+  const int64_t tiles = (tokens + fitting - 1) / fitting;
+  return std::max<int64_t>((tokens + tiles - 1) / std::max<int64_t>(tiles, 1), 1);  // equal tiles
+}
+
+int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, int segment, Direction direction, const WorkspaceSizes& sizes) {
+  if (direction == Direction::kRecompute || layer.kind == LayerKind::kEmbedding) return 0;
+  if (layer.kind == LayerKind::kHead)
+    return kernels::head_scratch_bytes(sizes.dtype, head_tile_tokens(model, sizes.tokens), model.hidden, model.vocab, sizes.num_threads);
+  if (layer.kind == LayerKind::kAttention && segment == attention_segment::kCore)
+    return kernels::attention_scratch_bytes(sizes.dtype, model.head_dim, sizes.seq, sizes.num_threads);
+  const bool backward = direction == Direction::kBackwardInput || direction == Direction::kBackwardWeight;
+  const bool masked = backward && model.residual_dropout > 0;
+  return largest_gemm_scratch(model, layer.kind, segment, sizes) +
+         (masked ? round_up(sizes.tokens * model.hidden * dtype_bytes(sizes.dtype)) : 0);
+}
+
+kernels::Dropout site_dropout(const SegmentCall& call, DropoutSite site, float rate) {
+  if (!call.scalars.training) rate = 0.0f;
+  const uint64_t key = mix_key(call.scalars.seed, static_cast<uint64_t>(call.scalars.step), static_cast<uint64_t>(call.layer_index),
+                               static_cast<uint64_t>(site));
+  return {rate, key, call.batch.token_indices};
+}
+
+MaskedGradient mask_gradient(const SegmentCall& call, DropoutSite site, const TensorView& dy) {
+  const kernels::Dropout dropout = site_dropout(call, site, call.model.residual_dropout);
+  if (dropout.rate == 0) return {dy, call.context};
+  const int64_t bytes = round_up(dy.num_elements() * dtype_bytes(dy.dtype));
+  STRATA_CHECK(static_cast<int64_t>(call.context.scratch.size()) >= bytes, "workspace of {} bytes, {} needed", call.context.scratch.size(), bytes);
+  const TensorView masked(call.context.scratch.data(), dy.dtype, dy.rows, dy.cols);
+  kernels::dropout(call.context, dropout, dy, masked);
+  return {masked, {call.context.team, call.context.scratch.subspan(bytes)}};
+}
+
+}  // namespace strata

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled model in memory: its arena, its compute team and the executor over both. One rank; several may live in one process.
+#pragma once
+
+#include "strata/device/arena.h"
+#include "strata/exec/executor.h"
+
+namespace strata {
+
+class ModelInstance {
+ public:
+  // All references must outlive the instance. Parameters are zero until loaded or initialised.
+  ModelInstance(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& programs);
+
+  Executor& executor() { return executor_; }
+  Team& team() { return team_; }
+  std::byte* arena() { return arena_.base(); }
+  int64_t arena_bytes() const { return arena_.size_bytes(); }
+
+ private:
+  Arena arena_;
+  Team team_;
+  Executor executor_;
+};
+
+}  // namespace strata

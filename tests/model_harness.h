@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled model with a step program for tests: any documents in, losses, gradients and weights out.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/train/model_instance.h"
+
+namespace strata::testing {
+
+struct HarnessOptions {
+  ModelSpec model;
+  Precision precision = Precision::kF32;
+  OptimizerConfig optimizer;
+  ActivationPolicy activations = ActivationPolicy::kKeep;
+  int64_t seq = 16;
+  int64_t micro_batch = 1;
+  int64_t accumulation = 1;
+  int threads = 2;
+  uint64_t seed = 1;
+};
+
+// Token ids of one document: all but the last are inputs, all but the first are targets.
+using Document = std::vector<int32_t>;
+
+class ModelHarness {
+ public:
+  explicit ModelHarness(const HarnessOptions& options);
+
+  // Documents fill the micro-batches in order, micro_batch to each.
+  void fill(const std::vector<Document>& documents);
+  // One step on what was filled; returns the mean loss. The scalars' step counts up.
+  double step(double learning_rate);
+  // Mean loss without training.
+  double evaluate();
+
+  Executor& executor() { return instance_->executor(); }
+  StepScalars& scalars() { return executor().scalars(); }
+  const ProgramSet& programs() const { return programs_; }
+  const std::vector<LayerDecl>& layers() const { return layers_; }
+  BatchSheet& sheet() { return sheet_; }
+  std::byte* arena() { return instance_->arena(); }
+  Team& team() { return instance_->team(); }
+
+  // Copies by parameter name, f32: master weights, gradients of the last step.
+  std::map<std::string, std::vector<float>> weights();
+  std::map<std::string, std::vector<float>> gradients();
+  // Bytes of all persistent parameters and optimizer states.
+  std::vector<std::byte> state_bytes();
+
+ private:
+  HarnessOptions options_;
+  std::vector<LayerDecl> layers_;
+  CompileInput input_;
+  ProgramSet programs_;
+  std::unique_ptr<ModelInstance> instance_;
+  BatchSheet sheet_;
+};
+
+// 2 layers, width 32, 4 heads, vocabulary 97, 16 positions: the tiny decoder of the tests. kv_heads below 4 gives a Llama shape.
+ModelSpec tiny_gpt2(double dropout = 0);
+ModelSpec tiny_llama();
+
+// |a - b| / |b| over all elements (2-norms).
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
+
+// `count` documents of `length` inputs each (length + 1 tokens), deterministic.
+std::vector<Document> make_documents(int count, int length, int vocab, uint64_t seed);
+
+}  // namespace strata::testing
