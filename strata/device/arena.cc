@@ -60,7 +60,8 @@ int64_t left_in_group(const std::filesystem::path& group, const GroupFiles& file
 // The least that a group or one above it leaves. `relative` is the group's path below `mount`.
 int64_t left_in_groups(const std::filesystem::path& mount, std::filesystem::path relative, const GroupFiles& files) {
   int64_t left = left_in_group(mount, files);
-  for (; !relative.empty(); relative = relative.parent_path()) left = std::min(left, left_in_group(mount / relative, files));
+  for (; !relative.empty(); relative = relative.parent_path())
+    left = std::min(left, left_in_group(mount / relative, files));
   return left;
 }
 
@@ -75,7 +76,8 @@ int64_t left_in_control_groups(const std::filesystem::path& root) {
     if (controllers == std::string::npos || path == std::string::npos) continue;
     const std::string relative = line.substr(path + 2);
     if (line.starts_with("0::")) left = std::min(left, left_in_groups(mount, relative, kVersion2));
-    if (line.substr(controllers, path - controllers) == ":memory") left = std::min(left, left_in_groups(mount / "memory", relative, kVersion1));
+    if (line.substr(controllers, path - controllers) == ":memory")
+      left = std::min(left, left_in_groups(mount / "memory", relative, kVersion1));
   }
   return left;
 }
@@ -85,11 +87,12 @@ int64_t left_in_control_groups(const std::filesystem::path& root) {
 Arena::Arena(int64_t bytes) : size_bytes_(bytes) {
   STRATA_CHECK(bytes >= 0, "an arena of {} bytes", bytes);
   if (bytes == 0) return;
-  void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     const std::string reason = std::generic_category().message(errno);
-    throw_failed_run("cannot map {} bytes ({}): {}; {} are available: use a plan that needs less, or raise the limit", bytes,
-                     format_bytes(bytes), reason, format_bytes(available_memory_bytes()));
+    throw_failed_run("cannot map {} bytes ({}): {}; {} are available: use a plan that needs less, or raise the limit",
+                     bytes, format_bytes(bytes), reason, format_bytes(available_memory_bytes()));
   }
   base_ = static_cast<std::byte*>(memory);
 }
@@ -108,7 +111,9 @@ int64_t available_memory_bytes(const std::filesystem::path& root) {
   const int64_t kib = number_after(root / "proc/meminfo", "MemAvailable:");
   const int64_t machine = kib < 0 ? kUnlimited : kib * 1024;
   const int64_t available = std::min(machine, left_in_control_groups(root));
-  if (available == kUnlimited) throw_failed_run("cannot tell how much memory is available: {} has no MemAvailable", (root / "proc/meminfo").string());
+  if (available == kUnlimited)
+    throw_failed_run("cannot tell how much memory is available: {} has no MemAvailable",
+                     (root / "proc/meminfo").string());
   return available;
 }
 

@@ -22,7 +22,8 @@ ProcessMemory read_process_memory() {
     if (word == "RssShmem:") take(memory.shared_bytes);
     if (word == "VmHWM:") take(memory.peak_resident_bytes);
   }
-  if (found != 3) throw_failed_run("/proc/self/status has {} of RssAnon, RssShmem and VmHWM: Linux 4.5 or later is needed", found);
+  if (found != 3)
+    throw_failed_run("/proc/self/status has {} of RssAnon, RssShmem and VmHWM: Linux 4.5 or later is needed", found);
   return memory;
 }
 
