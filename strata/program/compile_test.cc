@@ -66,5 +66,16 @@ TEST(Compile, EveryPlanRunsToTheEnd) {
               }
 }
 
+// A checkpoint is read after the program has ended, so no two of its bookings may share bytes.
+TEST(Compile, SavedBookingsLieApart) {
+  const CompileInput input = make_input(tiny_model(true), 1, 1, 1, 0, 1, GradientReduce::kLast);
+  const Program save = compile(input, {ProgramKind::kSave}).programs.front();
+  int64_t bytes = 0;
+  for (const Booking& booking : save.bookings)
+    if (booking.tier == Tier::kDisk) bytes += (booking.bytes + 63) / 64 * 64;
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(save.arena_bytes[static_cast<size_t>(Tier::kDisk)], bytes);
+}
+
 }  // namespace
 }  // namespace strata

@@ -65,6 +65,10 @@ std::vector<Lifetime> find_lifetimes(const Program& program) {
       lifetime.last = lifetime.last_on[queue] = index;
     }
   }
+  // What a checkpoint holds is read after the program: it lives to the end.
+  for (size_t index = 0; index < lifetimes.size(); ++index)
+    if (program.bookings[index].kind == BookingKind::kCheckpoint && lifetimes[index].first >= 0)
+      lifetimes[index].last = static_cast<int>(program.instructions.size()) - 1;
   return lifetimes;
 }
 
