@@ -24,7 +24,7 @@ MODULES = {
     "data": "base tensor spec",
     "hf": "base tensor spec layers",
     "exec": "base tensor spec layers program search device kernels store model optim",
-    "ckpt": "base tensor spec layers device store model optim data hf",
+    "ckpt": "base tensor spec layers program search device kernels store model optim data hf exec",
     "train": "base tensor spec layers program search device kernels store model optim data hf exec ckpt",
 }
 

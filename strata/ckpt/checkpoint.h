@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: <run>/checkpoints/step-00000100/ with manifest.json and one rank-<n>.bin per rank, described in
+// docs/formats/checkpoint.md. Tensors are saved under their global names with their whole shapes, as f32, so a
+// checkpoint belongs to a model and an optimizer and to no plan or precision. A folder appears complete and durable or
+// not at all; what disks do to it later is found by checksums. Called between steps, on one rank and one thread.
+// Complete when it returns.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strata/ckpt/manifest.h"
+#include "strata/layers/declaration.h"
+#include "strata/program/compile.h"
+#include "strata/store/disk_file.h"
+
+namespace strata {
+
+// The parameters and optimizer states of a run in memory. Nothing is owned. A set without bookings for optimizer states
+// holds the parameters alone (evaluation, generation, export).
+struct StatesInMemory {
+  const CompileInput& input;
+  const std::vector<LayerDecl>& layers;
+  const ProgramSet& set;       // compile(input, ...)
+  std::byte* arena = nullptr;  // of the device tier
+};
+
+// A checkpoint on disk whose manifest, files and checksums are right.
+struct CheckpointInfo {
+  std::string folder;
+  TrainerState trainer;
+  ModelSpec model;
+  std::vector<SavedPart> parts;
+};
+
+std::string checkpoint_path(const std::string& run_folder, int64_t step);
+
+// `run_save` runs the set's "save" program into the file. A checkpoint of the same step is replaced. Throws Error
+// before anything is written when the disk has not enough room, and leaves nothing behind when writing fails.
+void write_checkpoint(const std::string& run_folder, const TrainerState& trainer, const StatesInMemory& states,
+                      const std::function<void(DiskFile&)>& run_save);
+
+// Removes older complete checkpoints, so that `keep_last` up to and including `newest_step` are left.
+void remove_old_checkpoints(const std::string& run_folder, int64_t newest_step, int64_t keep_last);
+// Removes what killed writers left behind. Only while no other process writes checkpoints of this run.
+void remove_unfinished_checkpoints(const std::string& run_folder);
+
+// Reads the whole checkpoint once; throws Error that says what is damaged.
+CheckpointInfo open_checkpoint(const std::string& folder);
+// The newest complete checkpoint, with a warning for each newer one that is not. Nothing when there are no checkpoints;
+// throws Error when there are some and none is complete.
+std::optional<CheckpointInfo> find_latest_complete(const std::string& run_folder, std::vector<std::string>& warnings);
+
+// Fills parameters and optimizer states. Throws Error, before anything is touched, for a checkpoint of another model or
+// optimizer, listing what is missing, unexpected and different. Parameters stored in bf16 are rounded from the f32
+// values.
+TrainerState read_checkpoint(const CheckpointInfo& checkpoint, const StatesInMemory& states);
+
+}  // namespace strata
