@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/program/chunks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "strata/base/testing.h"
+#include "strata/program/testing.h"
+
+namespace strata {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<Chunk> chunks_of(const CompileInput& input, int rank) { return make_chunks(declare_layers(input.model), input.plan, rank); }
+
+std::vector<std::string> names_of(const std::vector<Chunk>& chunks) {
+  std::vector<std::string> names;
+  for (const Chunk& chunk : chunks) names.push_back(chunk.name);
+  return names;
+}
+
+const Chunk& named(const std::vector<Chunk>& chunks, const std::string& name) {
+  for (const Chunk& chunk : chunks)
+    if (chunk.name == name) return chunk;
+  STRATA_CHECK(false, "no chunk {}", name);
+  return chunks.front();
+}
+
+TEST(RankPlace, TensorIsInnermostAndStageOutermost) {
+  const CompileInput input = tiny_input(tiny_gpt2(2, false), {2, 2, 3, 0}, 1);
+  for (int rank = 0; rank < 12; ++rank) {
+    const RankPlace place = place_of_rank(input.plan, rank);
+    EXPECT_EQ(rank, (place.stage * 3 + place.data) * 2 + place.tensor);
+    EXPECT_EQ(place.global_rank(place.stage, place.data, place.tensor), rank);
+    EXPECT_EQ(place.first_layer, place.stage * 3);
+    EXPECT_EQ(place.end_layer, place.stage * 3 + 3);
+  }
+}
+
+TEST(RankPlace, RefusesLayersOfUnequalDegrees) {
+  CompileInput input = tiny_input(tiny_gpt2(2, false), {2, 1, 1, 0}, 1);
+  input.plan.layers[2].tp = 1;
+  input.plan.layers[2].dp = 2;
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { place_of_rank(input.plan, 0); }),
+              HasSubstr("layer 2 has tp 1 x dp 2 and layer 0 has tp 2 x dp 1: give all layers the same degrees"));
+}
+
+// Without tensor parallelism a layer is one chunk. Attention: norm 32 + 32, qkv 96 x 32 + 96, output 32 x 32 + 32: every tensor
+// begins at a multiple of 32 elements, the whole is padded to one of 32 x 3 shards.
+TEST(Chunks, TensorsAreAlignedAndTheChunkDividesIntoShards) {
+  const std::vector<Chunk> chunks = chunks_of(tiny_input(tiny_gpt2(1, false), {1, 1, 3, 2}, 1), 1);
+  EXPECT_THAT(names_of(chunks), ElementsAre("embedding", "attention.0", "mlp.0", "head"));
+  const Chunk& attention = chunks[1];
+  std::vector<int64_t> offsets;
+  for (const ChunkTensor& tensor : attention.tensors) offsets.push_back(tensor.offset);
+  EXPECT_THAT(offsets, ElementsAre(0, 32, 64, 64 + 3072, 64 + 3072 + 96, 64 + 3072 + 96 + 1024));
+  EXPECT_EQ(attention.tensors.back().offset + attention.tensors.back().num_elements(), 4288);
+  EXPECT_EQ(attention.elements, 4320);  // 45 x 96
+  EXPECT_EQ(attention.num_shards, 3);
+  EXPECT_EQ(attention.shard, 1);
+  EXPECT_EQ(attention.shard_begin(), 1440);
+  EXPECT_EQ(attention.owned_begin(), 1440);
+  EXPECT_EQ(attention.owned_elements(), 1440);
+}
+
+TEST(Chunks, ZeroStageZeroOwnsEverything) {
+  const std::vector<Chunk> chunks = chunks_of(tiny_input(tiny_gpt2(1, false), {1, 1, 3, 0}, 1), 1);
+  EXPECT_EQ(chunks[1].owned_begin(), 0);
+  EXPECT_EQ(chunks[1].owned_elements(), chunks[1].elements);
+}
+
+// Over two tensor-parallel ranks the norms (2 x 32) and the output bias (32) are whole on both, their gradients partial: a chunk
+// of their own over all four replicas. The rest is halved and has two replicas.
+TEST(Chunks, TensorParallelPartsAndReplicas) {
+  const CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 1, 2, 1}, 1);
+  const std::vector<Chunk> chunks = chunks_of(input, 3);
+  EXPECT_THAT(names_of(chunks), ElementsAre("embedding", "attention.0", "attention.0.replicated", "mlp.0", "mlp.0.replicated", "head"));
+  EXPECT_EQ(chunks[1].tensors[0].rows, 48);  // qkv weight by rows
+  EXPECT_EQ(chunks[1].tensors[1].cols, 48);  // qkv bias
+  EXPECT_EQ(chunks[1].tensors[2].cols, 16);  // output weight by columns
+  EXPECT_EQ(chunks[1].num_shards, 2);
+  EXPECT_EQ(chunks[1].shard, 1);
+  EXPECT_EQ(chunks[2].tensors.size(), 3u);
+  EXPECT_EQ(chunks[2].num_shards, 4);
+  EXPECT_EQ(chunks[2].shard, 3);
+  EXPECT_EQ(chunks[0].num_shards, 2);
+  EXPECT_EQ(chunks[0].copies, 2);
+  EXPECT_FALSE(chunks[0].first_copy);
+  EXPECT_TRUE(chunks_of(input, 2)[0].first_copy);
+}
+
+TEST(Chunks, TiedTableOnOneStageHasOneChunk) {
+  const std::vector<Chunk> chunks = chunks_of(tiny_input(tiny_gpt2(1, true), {1, 1, 2, 1}, 1), 0);
+  EXPECT_THAT(names_of(chunks), ElementsAre("embedding.tied", "embedding", "attention.0", "mlp.0", "head"));
+  EXPECT_FALSE(chunks[0].tied_alias);
+  EXPECT_EQ(chunks[0].tied_peer_stage, -1);
+  EXPECT_EQ(chunks[4].tensors.size(), 2u);  // the final norm only
+}
+
+// The alias follows its owner's ZeRO stage, whatever the head's: the two exchange owned parts.
+TEST(Chunks, TiedTableOnTwoStagesHasAnOwnerAndAnAlias) {
+  CompileInput input = tiny_input(tiny_gpt2(1, true), {1, 2, 2, 1}, 1);
+  input.plan.layers.back().zero = 3;
+  const Chunk owner = named(chunks_of(input, 1), "embedding.tied"), alias = named(chunks_of(input, 3), "head.tied");
+  EXPECT_FALSE(owner.tied_alias);
+  EXPECT_TRUE(alias.tied_alias);
+  EXPECT_EQ(owner.tied_peer_stage, 1);
+  EXPECT_EQ(alias.tied_peer_stage, 0);
+  EXPECT_EQ(alias.zero, owner.zero);
+  EXPECT_EQ(alias.elements, owner.elements);
+  EXPECT_EQ(alias.owned_begin(), owner.owned_begin());
+  EXPECT_EQ(named(chunks_of(input, 3), "head").zero, 3);
+}
+
+// What is saved and counts in norms, over all ranks: every parameter element exactly once (tensor-parallel parts by parts).
+TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
+  for (bool tied : {false, true})
+    for (int64_t tp : {1, 2})
+      for (int64_t pp : {1, 3})
+        for (int64_t dp : {1, 2, 3})
+          for (int zero : {0, 1, 2, 3}) {
+            const CompileInput input = tiny_input(tiny_gpt2(2, tied), {tp, pp, dp, zero}, 1);
+            std::map<std::tuple<int, int, int64_t>, std::vector<int>> covered;  // layer, parameter, tensor rank if split
+            for (int rank = 0; rank < input.plan.num_ranks; ++rank)
+              for (const Chunk& chunk : chunks_of(input, rank)) {
+                if (chunk.tied_alias || !chunk.first_copy || (chunk.zero == 0 && chunk.shard > 0)) continue;
+                for (const ChunkTensor& tensor : chunk.tensors) {
+                  const ParameterDecl& decl = declare_layers(input.model)[tensor.layer].parameters[tensor.parameter];
+                  const bool split = decl.partition != Partition::kReplicated;
+                  std::vector<int>& times = covered[{tensor.layer, tensor.parameter, split ? rank % tp : 0}];
+                  times.resize(static_cast<size_t>(tensor.num_elements()));
+                  for (int64_t element = 0; element < tensor.num_elements(); ++element) {
+                    const int64_t at = tensor.offset + element - chunk.owned_begin();
+                    if (at >= 0 && at < chunk.owned_elements()) ++times[static_cast<size_t>(element)];
+                  }
+                }
+              }
+            int64_t total = 0;
+            for (const auto& [key, times] : covered) {
+              EXPECT_THAT(times, ::testing::Each(1)) << "layer " << std::get<0>(key) << " parameter " << std::get<1>(key);
+              total += static_cast<int64_t>(times.size());
+            }
+            EXPECT_EQ(total, count_parameters(declare_layers(input.model)));
+          }
+}
+
+}  // namespace
+}  // namespace strata
