@@ -4,52 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "strata/program/chunks.h"
-#include "strata/program/memory.h"
+#include <algorithm>
+
+#include "strata/base/testing.h"
 #include "strata/program/replay.h"
+#include "strata/program/testing.h"
 
 namespace strata {
 namespace {
 
-ModelSpec tiny_model(bool tied) {
-  ModelSpec model;
-  model.family = "gpt2";
-  model.vocab = 97;
-  model.hidden = 32;
-  model.num_blocks = 2;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 8;
-  model.ffn = 128;
-  model.max_positions = 16;
-  model.tied_head = tied;
-  return model;
-}
-
-CompileInput make_input(const ModelSpec& model, int64_t tp, int64_t pp, int64_t dp, int zero, int64_t accumulation, GradientReduce reduce) {
-  CompileInput input;
-  input.model = model;
-  input.seq = 16;
-  input.plan = single_rank_plan(model, ActivationPolicy::kKeep, 2, accumulation, 1);
-  input.plan.num_ranks = tp * pp * dp;
-  input.plan.reduce = reduce;
-  input.plan.stage_layers.assign(pp, num_layers(model) / pp);
-  input.plan.stage_layers.back() += num_layers(model) - num_layers(model) / pp * pp;
-  for (LayerPlan& layer : input.plan.layers) {
-    layer.tp = tp;
-    layer.dp = dp;
-    layer.zero = zero;
-  }
-  return input;
-}
-
-std::vector<Program> compile_world(CompileInput input, ProgramKind kind) {
-  std::vector<Program> programs;
-  for (int rank = 0; rank < input.plan.num_ranks; ++rank) {
-    input.rank = rank;
-    programs.push_back(compile(input, {kind}).programs.front());
-  }
-  return programs;
-}
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(Compile, EveryPlanRunsToTheEnd) {
   for (bool tied : {false, true})
@@ -59,17 +24,53 @@ TEST(Compile, EveryPlanRunsToTheEnd) {
           for (int zero : {0, 1, 2, 3})
             for (int64_t accumulation : {1, 3})
               for (GradientReduce reduce : {GradientReduce::kLast, GradientReduce::kEach}) {
-                const CompileInput input = make_input(tiny_model(tied), tp, pp, dp, zero, accumulation, reduce);
+                CompileInput input = tiny_input(tiny_gpt2(2, tied), {tp, pp, dp, zero}, accumulation);
+                input.plan.reduce = reduce;
                 for (ProgramKind kind : {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave})
-                  EXPECT_THAT(check_world(compile_world(input, kind)), ::testing::IsEmpty())
+                  EXPECT_THAT(check_world(compile_programs(input, kind)), IsEmpty())
                       << "tp " << tp << " pp " << pp << " dp " << dp << " zero " << zero << " tied " << tied;
               }
 }
 
+// A tied table whose owner and alias are in layers of other ZeRO stages.
+TEST(Compile, TiedTableUnderUnequalZeroStagesRunsToTheEnd) {
+  for (int embedding : {0, 1, 2, 3})
+    for (int head : {0, 1, 2, 3}) {
+      CompileInput input = tiny_input(tiny_gpt2(1, true), {1, 2, 2, 0}, 2);
+      input.plan.layers.front().zero = embedding;
+      input.plan.layers.back().zero = head;
+      EXPECT_THAT(check_world(compile_programs(input, ProgramKind::kStep)), IsEmpty()) << embedding << " and " << head;
+    }
+}
+
+TEST(Compile, RefusesAPlanThatDoesNotFitTheModel) {
+  CompileInput input = tiny_input(tiny_gpt2(1, false), {}, 1);
+  input.plan.stage_layers = {3};
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { compile(input, {ProgramKind::kStep}); }), HasSubstr("the stages must add up to 4"));
+}
+
+TEST(Compile, ProgramsOfASetShareTheirPersistentBookings) {
+  CompileInput input = tiny_input(tiny_gpt2(2, true), {}, 2);
+  input.decode_tokens = 4;
+  input.decode_cache_tokens = 16;
+  const ProgramSet set = compile(input, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave, ProgramKind::kDecode});
+  const Program& step = *set.find("step");
+  int64_t largest = 0;
+  for (const Program& program : set.programs) {
+    largest = std::max(largest, program.arena_bytes[0]);
+    for (size_t index = 0; index < step.bookings.size() && step.bookings[index].persistent; ++index) {
+      EXPECT_TRUE(program.bookings[index].persistent);
+      EXPECT_EQ(program.bookings[index].name, step.bookings[index].name);
+      EXPECT_EQ(program.bookings[index].offset, step.bookings[index].offset);
+    }
+  }
+  EXPECT_EQ(set.arena_bytes[0], largest);
+  EXPECT_EQ(set.find("nothing"), nullptr);
+}
+
 // A checkpoint is read after the program has ended, so no two of its bookings may share bytes.
 TEST(Compile, SavedBookingsLieApart) {
-  const CompileInput input = make_input(tiny_model(true), 1, 1, 1, 0, 1, GradientReduce::kLast);
-  const Program save = compile(input, {ProgramKind::kSave}).programs.front();
+  const Program save = compile(tiny_input(tiny_gpt2(2, true), {}, 1), {ProgramKind::kSave}).programs.front();
   int64_t bytes = 0;
   for (const Booking& booking : save.bookings)
     if (booking.tier == Tier::kDisk) bytes += (booking.bytes + 63) / 64 * 64;

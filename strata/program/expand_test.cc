@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs of models small enough to count by hand. One block of tiny_gpt2 over tp 2 x pp 2 x dp 2 has these chunks, padded to 32
+// elements per tensor and per shard:
+//   stage 0  embedding              97 x 32 + 16 x 32 = 3616 -> 3648      (2 shards)
+//            attention.0            48 x 32 + (48 -> 64) + 32 x 16 = 2112 (2 shards)
+//            attention.0.replicated 3 x 32 = 96 -> 128                    (4 shards)
+//   stage 1  mlp.0                  64 x 32 + 64 + 32 x 64 = 4160         (2 shards)
+//            mlp.0.replicated       96 -> 128                             (4 shards)
+//            head                   2 x 32 + 97 x 32 = 3168 -> 3200       (2 shards)
+// A message is 32 channels x 2 samples x 16 tokens = 1024 elements.
+#include "strata/program/expand.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "strata/base/error.h"
+#include "strata/program/memory.h"
+#include "strata/program/testing.h"
+
+namespace strata {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+ProgramSet step_of(const CompileInput& input) { return compile(input, {ProgramKind::kStep}); }
+
+std::string kind_of(const Program& program, const Instruction& instruction) {
+  if (instruction.op == Op::kSend) return fmt::format("send {}", queue_name(instruction.queue));
+  if (instruction.op == Op::kRecv) return fmt::format("recv {}", queue_name(instruction.queue));
+  constexpr std::array<std::string_view, 3> names = {"all-reduce", "reduce-scatter", "all-gather"};
+  return fmt::format("{} {}", names[static_cast<size_t>(instruction.collective)], program.groups[static_cast<size_t>(instruction.group)].name);
+}
+
+// "all-gather data 2x5760": how many and how many elements in all, by name.
+std::vector<std::string> traffic(const Program& program) {
+  std::map<std::string, std::pair<int, int64_t>> sums;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.op != Op::kCollective && instruction.op != Op::kSend && instruction.op != Op::kRecv) continue;
+    auto& [count, elements] = sums[kind_of(program, instruction)];
+    ++count;
+    elements += instruction.elements;
+  }
+  std::vector<std::string> list;
+  for (const auto& [name, sum] : sums) list.push_back(fmt::format("{} {}x{}", name, sum.first, sum.second));
+  return list;
+}
+
+std::vector<std::string> traffic_of_stage(int zero, int64_t accumulation, GradientReduce reduce, int64_t stage) {
+  CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 2, 2, zero}, accumulation);
+  input.plan.reduce = reduce;
+  const std::vector<Program> programs = compile_programs(input, ProgramKind::kStep);
+  const std::vector<std::string> first = traffic(programs[static_cast<size_t>(stage) * 4]);
+  for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(traffic(programs[static_cast<size_t>(stage) * 4 + rank]), first) << "rank " << rank;
+  return first;
+}
+
+// Tensor parallelism sums the output of a layer forward and the gradient of its input backward: two per micro-batch on either stage.
+TEST(Expand, TrafficOfZero0) {
+  EXPECT_THAT(traffic_of_stage(0, 1, GradientReduce::kLast, 0),
+              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 2x2048", "all-reduce world 1x2",
+                          "recv backward-pipe 1x1024", "send forward-pipe 1x1024"));
+  EXPECT_THAT(traffic_of_stage(0, 3, GradientReduce::kLast, 0),
+              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 6x6144", "all-reduce world 1x2",
+                          "recv backward-pipe 3x3072", "send forward-pipe 3x3072"));
+  EXPECT_THAT(traffic_of_stage(0, 3, GradientReduce::kLast, 1),
+              ElementsAre("all-reduce data 2x7360", "all-reduce replica 1x128", "all-reduce tensor 6x6144", "all-reduce world 1x2",
+                          "recv forward-pipe 3x3072", "send backward-pipe 3x3072"));
+}
+
+TEST(Expand, TrafficOfZero1And2) {
+  for (int zero : {1, 2})
+    for (int64_t m : {1, 3})
+      EXPECT_THAT(traffic_of_stage(zero, m, GradientReduce::kLast, 0),
+                  ElementsAre("all-gather data 2x5760", "all-gather replica 1x128", fmt::format("all-reduce tensor {}x{}", 2 * m, 2048 * m),
+                              "all-reduce world 1x2", fmt::format("recv backward-pipe {}x{}", m, 1024 * m), "reduce-scatter data 2x5760",
+                              "reduce-scatter replica 1x128", fmt::format("send forward-pipe {}x{}", m, 1024 * m)));
+}
+
+TEST(Expand, EachReducesEveryMicroBatchFromZero2On) {
+  EXPECT_THAT(traffic_of_stage(2, 3, GradientReduce::kEach, 0),
+              ::testing::IsSupersetOf({"reduce-scatter data 6x17280", "reduce-scatter replica 3x384", "all-gather data 2x5760"}));
+  EXPECT_THAT(traffic_of_stage(1, 3, GradientReduce::kEach, 0), ::testing::IsSupersetOf({"reduce-scatter data 2x5760"}));
+}
+
+// A chunk is gathered once for consecutive runs of its layer. With E, A, M, H for the layers:
+// stage 0, one micro-batch:   E A | A E             -> E 2, A 1
+// stage 0, three (F F B F B B): E A E A | A E | E A | A E | A E -> E 5, A 4
+// stage 1, one: M | H M -> M 2, H 1; three: M | H M | M | H M | M | H M -> M 4, H 3
+TEST(Expand, TrafficOfZero3) {
+  EXPECT_THAT(traffic_of_stage(3, 1, GradientReduce::kLast, 0),
+              ::testing::IsSupersetOf({"all-gather data 3x9408", "all-gather replica 1x128", "reduce-scatter data 2x5760"}));
+  EXPECT_THAT(traffic_of_stage(3, 3, GradientReduce::kLast, 0),
+              ::testing::IsSupersetOf({"all-gather data 9x26688", "all-gather replica 4x512", "reduce-scatter data 2x5760"}));
+  EXPECT_THAT(traffic_of_stage(3, 1, GradientReduce::kLast, 1),
+              ::testing::IsSupersetOf({"all-gather data 3x11520", "all-gather replica 2x256", "reduce-scatter data 2x7360"}));
+  EXPECT_THAT(traffic_of_stage(3, 3, GradientReduce::kLast, 1),
+              ::testing::IsSupersetOf({"all-gather data 7x26240", "all-gather replica 4x512", "reduce-scatter data 2x7360"}));
+}
+
+int64_t padded_elements(const ProgramSet& set) {
+  int64_t sum = 0;
+  for (const Chunk& chunk : set.chunks) sum += chunk.elements;
+  return sum;
+}
+
+int64_t elements_of(const ProgramSet& set, const std::string& name) {
+  for (const Chunk& chunk : set.chunks)
+    if (chunk.name == name) return chunk.elements;
+  return 0;
+}
+
+// Elements that one of N ranks sends in a ring: (N - 1) / N of the buffer for a gather or a reduce-scatter, twice for an all-reduce.
+int64_t ring_elements_times_n(const Program& program, int64_t ranks) {
+  int64_t sum = 0;
+  for (const Instruction& instruction : program.instructions)
+    if (instruction.op == Op::kCollective && instruction.chunk >= 0)
+      sum += (instruction.collective == CollectiveKind::kAllReduce ? 2 : 1) * instruction.elements * (ranks - 1);
+  return sum;
+}
+
+// ZeRO, section 7: 2 Psi for stages 0, 1 and 2, 3 Psi for stage 3, with Psi padded. The head runs forward and backward in one, so
+// its chunk is gathered once: 3 Psi - Psi_head. A tied table is used by the embedding, the head and the embedding's backward:
+// gathered three times, and the head's own chunk is its norm.
+TEST(Expand, ElementsPerStepAreThoseOfZero) {
+  for (int64_t ranks : {2, 4})
+    for (bool tied : {false, true})
+      for (int zero : {0, 1, 2, 3}) {
+        const ProgramSet set = step_of(tiny_input(tiny_gpt2(2, tied), {1, 1, ranks, zero}, 1));
+        const int64_t psi = padded_elements(set);
+        const int64_t wanted = zero < 3 ? 2 * psi : 3 * psi - elements_of(set, "head") + elements_of(set, "embedding.tied");
+        EXPECT_EQ(ring_elements_times_n(set.programs.front(), ranks), wanted * (ranks - 1)) << "zero " << zero << " tied " << tied;
+      }
+}
+
+struct StateBytes {
+  double parameter, gradient, optimizer;  // per parameter
+};
+
+// ZeRO, figure 1: what a rank of N holds. The paper's mixed precision is {2, 2, 12}; with gradients in f32, f32 storage is
+// {4, 4, 8} and bf16 storage {2, 4, 12} (AdamW).
+double state_bytes(const StateBytes& bytes, int zero, double ranks, double elements) {
+  return elements * (bytes.parameter / (zero >= 3 ? ranks : 1) + bytes.gradient / (zero >= 2 ? ranks : 1) + bytes.optimizer / (zero >= 1 ? ranks : 1));
+}
+
+// Table 1, in units of 1e9 bytes; printed values are rounded or cut to three or four digits.
+TEST(ZeroFormula, GivesTable1) {
+  const StateBytes mixed = {2, 2, 12};
+  EXPECT_NEAR(state_bytes(mixed, 0, 64, 7.5), 120, 1e-9);
+  EXPECT_NEAR(state_bytes(mixed, 1, 64, 7.5), 31.4, 0.05);
+  EXPECT_NEAR(state_bytes(mixed, 2, 64, 7.5), 16.6, 0.05);
+  EXPECT_NEAR(state_bytes(mixed, 3, 64, 7.5), 1.88, 0.005);
+  EXPECT_NEAR(state_bytes(mixed, 1, 4, 128), 896, 1e-9);
+  EXPECT_NEAR(state_bytes(mixed, 2, 16, 128), 368, 1e-9);
+  EXPECT_NEAR(state_bytes(mixed, 3, 1024, 1000), 15.6, 0.05);
+}
+
+bool is_alive(const Program& program, int booking, int at) {
+  if (program.bookings[static_cast<size_t>(booking)].persistent) return true;
+  bool before = false, after = false;
+  for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index)
+    for (const Use& use : program.instructions[static_cast<size_t>(index)].uses) {
+      before |= use.booking == booking && index <= at;
+      after |= use.booking == booking && index >= at;
+    }
+  return before && after;
+}
+
+int64_t bytes_alive(const Program& program, BookingKind kind, int at) {
+  int64_t sum = 0;
+  for (int index = 0; index < static_cast<int>(program.bookings.size()); ++index) {
+    const Booking& booking = program.bookings[static_cast<size_t>(index)];
+    if (booking.kind == kind && is_alive(program, index, at)) sum += booking.bytes;
+  }
+  return sum;
+}
+
+template <typename Predicate>
+int find_instruction(const Program& program, Predicate&& predicate) {
+  for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index)
+    if (predicate(program.instructions[static_cast<size_t>(index)])) return index;
+  STRATA_CHECK(false, "no such instruction in {}", program.name);
+  return -1;
+}
+
+bool is_finish_norm(const Instruction& instruction) { return instruction.op == Op::kScalar && instruction.scalar == ScalarOp::kFinishNorm; }
+
+// Before the first update all reduced gradients are there: the model state of the formula, exactly, on every rank.
+TEST(Expand, ModelStateBytesAreThoseOfZero) {
+  for (Precision precision : {Precision::kF32, Precision::kBF16})
+    for (int zero : {0, 1, 2, 3})
+      for (int64_t accumulation : {1, 3}) {
+        CompileInput input = tiny_input(tiny_gpt2(2, false), {1, 1, 4, zero}, accumulation);
+        input.precision = precision;
+        for (const ProgramSet& set : compile_world(input, {ProgramKind::kStep})) {
+          const Program& program = set.programs.front();
+          const int at = find_instruction(program, is_finish_norm);
+          int64_t bytes = 0;
+          for (BookingKind kind : {BookingKind::kParameter, BookingKind::kOptimizer, BookingKind::kGradient}) bytes += bytes_alive(program, kind, at);
+          // A gradient lives to its update; the first update is after `at`, and every chunk has one.
+          const StateBytes each = precision == Precision::kF32 ? StateBytes{4, 4, 8} : StateBytes{2, 4, 12};
+          EXPECT_EQ(static_cast<double>(bytes), state_bytes(each, zero, 4, static_cast<double>(padded_elements(set))))
+              << "zero " << zero << " rank " << set.rank;
+        }
+      }
+}
+
+int64_t most_alive(const Program& program, BookingKind kind) {
+  int64_t most = 0;
+  for (int at = 0; at < static_cast<int>(program.instructions.size()); ++at) most = std::max(most, bytes_alive(program, kind, at));
+  return most;
+}
+
+// `last` keeps whole gradients of all chunks until the last micro-batch; `each` keeps shards and one whole chunk.
+TEST(Expand, GradientBytesOfLastAndEach) {
+  CompileInput input = tiny_input(tiny_gpt2(2, false), {1, 1, 4, 2}, 3);
+  const ProgramSet last = step_of(input);
+  input.plan.reduce = GradientReduce::kEach;
+  const ProgramSet each = step_of(input);
+  const int64_t psi = padded_elements(last);
+  int64_t largest = 0;
+  for (const Chunk& chunk : last.chunks) largest = std::max(largest, chunk.elements);
+  EXPECT_GE(most_alive(last.programs.front(), BookingKind::kGradient), 4 * psi);
+  EXPECT_LE(most_alive(each.programs.front(), BookingKind::kGradient), 4 * (psi / 4 + largest));
+}
+
+// One layer is gathered while the one before it runs: never more than the two largest neighbours.
+TEST(Expand, GatheredBytesAreTwoLayers) {
+  const ProgramSet set = step_of(tiny_input(tiny_gpt2(4, false), {1, 1, 2, 3}, 2));
+  int64_t two_largest = 0;
+  for (size_t index = 0; index + 1 < set.chunks.size(); ++index)
+    two_largest = std::max(two_largest, set.chunks[index].elements + set.chunks[index + 1].elements);
+  EXPECT_EQ(most_alive(set.programs.front(), BookingKind::kGathered), 4 * two_largest);
+}
+
+std::string run_name(const Instruction& instruction, const std::vector<LayerDecl>& layers) {
+  const LayerDecl& layer = layers[static_cast<size_t>(instruction.layer)];
+  std::string text = fmt::format("{}.{} {}", layer.name, layer.segments[static_cast<size_t>(instruction.segment)].name, direction_name(instruction.direction));
+  if (instruction.recomputed >= 0) text += fmt::format(" {}", layer.tensors[static_cast<size_t>(instruction.recomputed)].name);
+  return text;
+}
+
+bool is_head_backward(const Instruction& instruction) { return instruction.op == Op::kRun && instruction.direction == Direction::kBackward; }
+
+// Forward runs and recomputations after the head.
+std::vector<std::string> repeated_runs(ActivationPolicy policy) {
+  CompileInput input = tiny_input(tiny_gpt2(1, false), {}, 1);
+  set_activations(input, policy);
+  const Program program = step_of(input).programs.front();
+  const std::vector<LayerDecl> layers = declare_layers(input.model);
+  std::vector<std::string> runs;
+  for (size_t index = static_cast<size_t>(find_instruction(program, is_head_backward)); index < program.instructions.size(); ++index) {
+    const Instruction& instruction = program.instructions[index];
+    if (instruction.op == Op::kRun && (instruction.direction == Direction::kForward || instruction.direction == Direction::kRecompute))
+      runs.push_back(run_name(instruction, layers));
+  }
+  return runs;
+}
+
+TEST(Expand, RecomputesWhatThePolicyDropped) {
+  EXPECT_THAT(repeated_runs(ActivationPolicy::kKeep), IsEmpty());
+  EXPECT_THAT(repeated_runs(ActivationPolicy::kSelective),
+              ElementsAre("mlp.0.up recompute act", "mlp.0.up recompute normed", "attention.0.qkv recompute normed"));
+  EXPECT_THAT(repeated_runs(ActivationPolicy::kFull), ElementsAre("mlp.0.up forward", "attention.0.qkv forward", "attention.0.core forward"));
+}
+
+// While the head runs, in channels of 32 tokens x 4 bytes:
+//   attention: x 32, stats 2, normed 32, qkv 96, attended 32, lse 4        = 198
+//   mlp:       x 32, stats 2, normed 32, pre 128, act 128                  = 322
+//   head:      x 32, stats 2, normed 32, dnormed 32, dx 32                 = 130
+// selective drops both normed and act (192); full keeps the two inputs only.
+TEST(Expand, ActivationBytesOfEveryPolicy) {
+  const auto channels = [](ActivationPolicy policy) {
+    CompileInput input = tiny_input(tiny_gpt2(1, false), {}, 1);
+    set_activations(input, policy);
+    const Program program = step_of(input).programs.front();
+    return bytes_alive(program, BookingKind::kActivation, find_instruction(program, is_head_backward)) / (32 * 4);
+  };
+  EXPECT_EQ(channels(ActivationPolicy::kKeep), 198 + 322 + 130);
+  EXPECT_EQ(channels(ActivationPolicy::kSelective), 198 + 322 + 130 - 192);
+  EXPECT_EQ(channels(ActivationPolicy::kFull), 32 + 32 + 130);
+}
+
+// Over two stages of one block each, the first holds two micro-batches at its fullest: twice the kept tensors.
+TEST(Expand, ActivationsOfMicroBatchesInFlight) {
+  const auto kept_sets = [](int64_t accumulation) {
+    const Program program = step_of(tiny_input(tiny_gpt2(1, false), {1, 2, 1, 0}, accumulation)).programs.front();
+    const auto is_first_backward = [](const Instruction& instruction) {
+      return instruction.op == Op::kRun && instruction.direction == Direction::kBackwardInput;
+    };
+    int alive = 0;
+    for (int index = 0; index < static_cast<int>(program.bookings.size()); ++index)
+      alive += program.bookings[static_cast<size_t>(index)].name.starts_with("attention.0.qkv.mb") &&
+               is_alive(program, index, find_instruction(program, is_first_backward));
+    return alive;
+  };
+  EXPECT_EQ(kept_sets(1), 1);
+  EXPECT_EQ(kept_sets(2), 2);
+  EXPECT_EQ(kept_sets(6), 2);
+}
+
+// Per parameter of one chunk, in list order: "=" sets, "+" adds.
+std::string gradient_accesses(const CompileInput& input, const std::string& chunk_name) {
+  const ProgramSet set = step_of(input);
+  const Program& program = set.programs.front();
+  std::string text;
+  for (const Instruction& instruction : program.instructions)
+    for (const Use& use : instruction.uses)
+      if (instruction.op == Op::kRun && use.role == Role::kGradient && program.bookings[static_cast<size_t>(use.booking)].name == chunk_name + ".gradient")
+        text += use.access == Access::kWrite ? "=" : "+";
+  return text;
+}
+
+// The head sets the tied table's gradient, the embedding adds; two micro-batches.
+TEST(Expand, FirstGradientSetsAndLaterOnesAdd) {
+  CompileInput input = tiny_input(tiny_gpt2(1, true), {1, 1, 2, 2}, 2);
+  EXPECT_EQ(gradient_accesses(input, "embedding.tied"), "=+++");
+  EXPECT_EQ(gradient_accesses(input, "embedding"), "=+");
+  EXPECT_EQ(gradient_accesses(input, "head"), "==++");  // norm weight and bias
+  input.plan.reduce = GradientReduce::kEach;
+  EXPECT_EQ(gradient_accesses(input, "embedding.tied"), "=+=+");
+  EXPECT_EQ(gradient_accesses(input, "head"), "====");
+}
+
+TEST(Expand, EachAddsIntoTheShard) {
+  CompileInput input = tiny_input(tiny_gpt2(1, false), {1, 1, 2, 2}, 3);
+  input.plan.reduce = GradientReduce::kEach;
+  const Program program = step_of(input).programs.front();
+  std::string text;
+  for (const Instruction& instruction : program.instructions)
+    if (instruction.op == Op::kCollective && instruction.collective == CollectiveKind::kReduceScatter && instruction.chunk == 0)
+      text += instruction.uses[1].access == Access::kWrite ? "=" : "+";
+  EXPECT_EQ(text, "=++");
+}
+
+// 97 x 32 = 3104 elements, padded to 3136 for two shards. At ZeRO 0 they travel whole, otherwise the owned half.
+TEST(Expand, TiedTableAcrossStages) {
+  for (int zero : {0, 1, 3}) {
+    const int64_t owned = zero == 0 ? 3136 : 1568;
+    const std::vector<Program> programs = compile_programs(tiny_input(tiny_gpt2(1, true), {1, 2, 2, zero}, 1), ProgramKind::kStep);
+    const std::vector<std::string> owner = traffic(programs[0]), alias = traffic(programs[2]);
+    EXPECT_THAT(alias, ::testing::IsSupersetOf({fmt::format("send backward-pipe 2x{}", 1024 + owned), fmt::format("recv forward-pipe 2x{}", 1024 + owned)}));
+    EXPECT_THAT(owner, ::testing::IsSupersetOf({fmt::format("recv backward-pipe 2x{}", 1024 + owned), fmt::format("send forward-pipe 2x{}", 1024 + owned)}));
+    const int addition = find_instruction(programs[0], [&](const Instruction& i) { return i.op == Op::kRecv && i.elements == owned; });
+    EXPECT_EQ(programs[0].instructions[static_cast<size_t>(addition)].uses[0].access, Access::kReadWrite);
+  }
+}
+
+TEST(Expand, EveryChunkCountsInOneNormAndHasItsUpdate) {
+  for (int zero : {0, 1, 3}) {
+    const std::vector<ProgramSet> sets = compile_world(tiny_input(tiny_gpt2(2, true), {1, 2, 2, zero}, 1), {ProgramKind::kStep});
+    int64_t counted = 0;
+    for (const ProgramSet& set : sets) {
+      int64_t updated = 0, owned = 0;
+      for (const Instruction& instruction : set.programs.front().instructions) {
+        if (instruction.op == Op::kUpdate) {
+          EXPECT_TRUE(instruction.if_finite);
+          updated += set.chunks[static_cast<size_t>(instruction.chunk)].owned_elements();
+        }
+        if (instruction.op == Op::kScalar && instruction.scalar == ScalarOp::kChunkNorm)
+          counted += set.chunks[static_cast<size_t>(instruction.chunk)].owned_elements();
+      }
+      for (const Chunk& chunk : set.chunks) owned += chunk.tied_alias ? 0 : chunk.owned_elements();
+      EXPECT_EQ(updated, owned);
+    }
+    EXPECT_EQ(counted, padded_elements(sets[0]) + padded_elements(sets[2]) - elements_of(sets[2], "head.tied")) << "zero " << zero;
+  }
+}
+
+// Evaluation is forward only, saving copies what the rank owns: 3 values per element in f32 AdamW, all of it over the ranks.
+TEST(Expand, SaveCopiesEveryStateOnce) {
+  for (Precision precision : {Precision::kF32, Precision::kBF16})
+    for (int zero : {0, 2}) {
+      CompileInput input = tiny_input(tiny_gpt2(2, false), {1, 1, 4, zero}, 1);
+      input.precision = precision;
+      int64_t elements = 0;
+      const std::vector<ProgramSet> sets = compile_world(input, {ProgramKind::kSave});
+      for (const ProgramSet& set : sets)
+        for (const Instruction& instruction : set.programs.front().instructions) elements += instruction.elements;
+      EXPECT_EQ(elements, 3 * padded_elements(sets[0]));
+    }
+}
+
+TEST(Expand, WorkspaceIsBookedPerRun) {
+  CompileInput input = tiny_input(tiny_gpt2(1, false), {}, 1);
+  input.workspace_bytes = [](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
+    return layer.kind == LayerKind::kMlp && segment == mlp_segment::kUp && direction == Direction::kForward ? 10 * tokens : int64_t{0};
+  };
+  const ProgramSet set = step_of(input);
+  EXPECT_EQ(most_alive(set.programs.front(), BookingKind::kWorkspace), 10 * 32);
+}
+
+}  // namespace
+}  // namespace strata
