@@ -92,17 +92,24 @@ void backward_input_row(const NormArgs& args, int64_t row) {
 // Adds the contributions of kRows tokens from `row` on to channels [begin, end).
 template <typename T, int kRows>
 void add_weight_gradients(const NormArgs& args, int64_t row, int64_t begin, int64_t end) {
-  float* dweight = args.dweight.row<float>(0);
-  float* dbias = args.dbias.empty() ? nullptr : args.dbias.row<float>(0);
-  for_each_vector(end - begin, [&](auto d, int64_t i) HWY_ATTR {
-    const int64_t c = begin + i;
+  const T* dy[kRows];
+  const T* x[kRows];
+  float mean[kRows], rstd[kRows];
+  for (int k = 0; k < kRows; ++k) {
+    dy[k] = args.dy.row<T>(row + k) + begin;
+    x[k] = args.x.row<T>(row + k) + begin;
+    mean[k] = args.stats.row<float>(row + k)[0];
+    rstd[k] = args.stats.row<float>(row + k)[1];
+  }
+  float* dweight = args.dweight.row<float>(0) + begin;
+  float* dbias = args.dbias.empty() ? nullptr : args.dbias.row<float>(0) + begin;
+  for_each_vector(end - begin, [&](auto d, int64_t c) HWY_ATTR {
     auto weight_sum = hn::Zero(d), bias_sum = hn::Zero(d);
     for (int k = 0; k < kRows; ++k) {
-      const float* stats = args.stats.row<float>(row + k);
-      const auto dy = load(d, args.dy.row<T>(row + k) + c);
-      const auto centred = hn::Sub(load(d, args.x.row<T>(row + k) + c), hn::Set(d, stats[0]));
-      weight_sum = hn::MulAdd(dy, hn::Mul(centred, hn::Set(d, stats[1])), weight_sum);
-      bias_sum = hn::Add(bias_sum, dy);
+      const auto slope = load(d, dy[k] + c);
+      const auto normal = hn::Mul(hn::Sub(load(d, x[k] + c), hn::Set(d, mean[k])), hn::Set(d, rstd[k]));
+      weight_sum = hn::MulAdd(slope, normal, weight_sum);
+      bias_sum = hn::Add(bias_sum, slope);
     }
     store(d, hn::Add(load(d, dweight + c), weight_sum), dweight + c);
     if (dbias != nullptr) store(d, hn::Add(load(d, dbias + c), bias_sum), dbias + c);
