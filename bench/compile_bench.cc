@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long one rank takes to compile its step: 96 blocks of GPT-3's shape on 1024 ranks (tp 8 x pp 8 x dp 16, ZeRO 3), by
-// micro-batches per step. Every rank does it before a run and when the plan changes.
-// Run: build/bench/compile_bench
+// How long one rank takes to compile its step: 96 blocks of GPT-3's shape on 1024 ranks (tp 8 x pp 8 x dp 16, ZeRO 3),
+// by micro-batches per step. Every rank does it before a run and when the plan changes. Run: build/bench/compile_bench
 #include <benchmark/benchmark.h>
 
 #include "strata/program/compile.h"

@@ -18,12 +18,15 @@ OptimizerConfig optimizer(OptimizerKind kind, double momentum) {
 }
 
 TEST(OptimizerState, OfBothOptimizersAndPrecisions) {
-  EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kAdamW, 0), Precision::kF32), ElementsAre("exp_avg", "exp_avg_sq"));
-  EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kAdamW, 0), Precision::kBF16), ElementsAre("master", "exp_avg", "exp_avg_sq"));
+  EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kAdamW, 0), Precision::kF32),
+              ElementsAre("exp_avg", "exp_avg_sq"));
+  EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kAdamW, 0), Precision::kBF16),
+              ElementsAre("master", "exp_avg", "exp_avg_sq"));
   EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kSgd, 0), Precision::kF32), IsEmpty());
   EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kSgd, 0), Precision::kBF16), ElementsAre("master"));
   EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kSgd, 0.9), Precision::kF32), ElementsAre("momentum"));
-  EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kSgd, 0.9), Precision::kBF16), ElementsAre("master", "momentum"));
+  EXPECT_THAT(optimizer_states(optimizer(OptimizerKind::kSgd, 0.9), Precision::kBF16),
+              ElementsAre("master", "momentum"));
 }
 
 TEST(OptimizerState, Index) {

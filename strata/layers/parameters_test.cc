@@ -51,7 +51,8 @@ std::map<std::string, std::vector<int64_t>> hub_shapes(const ModelSpec& model) {
     for (const ParameterDecl& parameter : layer.parameters)
       for (const HubPart& part : parameter.hub) {
         std::vector<int64_t> shape = {part.count};
-        if (parameter.matrix) shape = part.transposed ? std::vector{parameter.cols, part.count} : std::vector{part.count, parameter.cols};
+        if (parameter.matrix)
+          shape = part.transposed ? std::vector{parameter.cols, part.count} : std::vector{part.count, parameter.cols};
         EXPECT_TRUE(shapes.emplace(part.name, shape).second) << part.name << " twice";
       }
   return shapes;
@@ -59,7 +60,8 @@ std::map<std::string, std::vector<int64_t>> hub_shapes(const ModelSpec& model) {
 
 TEST(Parameters, CountsOfKnownModels) {
   EXPECT_EQ(count_parameters(declare_layers(gpt2_124m())), 124'439'808);
-  // 128256 x 2048 + 16 x (2 x 2048 + (32 + 16) x 64 x 2048 + 2048 x 2048 + 3 x 2048 x 8192) + 2048, the published 1.24 billion.
+  // 128256 x 2048 + 16 x (2 x 2048 + (32 + 16) x 64 x 2048 + 2048 x 2048 + 3 x 2048 x 8192) + 2048, the published 1.24
+  // billion.
   EXPECT_EQ(count_parameters(declare_layers(llama_1b())), 1'235'814'400);
   ModelSpec untied = llama_1b();
   untied.tied_head = false;
@@ -130,7 +132,8 @@ TEST(Parameters, HubPartsCoverEveryRowOnce) {
 
 TEST(Parameters, QueryKeyValueAndGateUpInOrder) {
   const ModelSpec model = llama_1b();
-  const ParameterDecl qkv = attention_parameter_table(model, 0)[static_cast<size_t>(attention_parameters(model).qkv_weight)];
+  const ParameterDecl qkv =
+      attention_parameter_table(model, 0)[static_cast<size_t>(attention_parameters(model).qkv_weight)];
   EXPECT_EQ(qkv.rows, 2048 + 512 + 512);
   EXPECT_EQ(qkv.hub[1].name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(qkv.hub[1].begin, 2048);
@@ -158,20 +161,22 @@ TEST(Parameters, InitialValues) {
         Init wanted = Init::kNormal;
         if (parameter.name.ends_with("norm.weight")) wanted = Init::kOnes;
         if (parameter.name.ends_with(".bias")) wanted = Init::kZeros;
-        if (parameter.name.ends_with("output.weight") || parameter.name.ends_with("down.weight")) wanted = Init::kNormalResidual;
+        if (parameter.name.ends_with("output.weight") || parameter.name.ends_with("down.weight"))
+          wanted = Init::kNormalResidual;
         EXPECT_EQ(parameter.init, wanted) << parameter.name;
       }
 }
 
-// Tensor parallelism: outputs of the first product are split by rows, inputs of the second by columns. What is whole on every rank
-// there has a partial gradient; the embedding and the head compute the same everywhere.
+// Tensor parallelism: outputs of the first product are split by rows, inputs of the second by columns. What is whole on
+// every rank there has a partial gradient; the embedding and the head compute the same everywhere.
 TEST(Parameters, Partitions) {
   for (const LayerDecl& layer : declare_layers(gpt2_124m()))
     for (const ParameterDecl& parameter : layer.parameters) {
       const std::string& name = parameter.name;
       Partition wanted = Partition::kReplicated;
       if (name.ends_with("qkv.weight") || name.ends_with("up.weight")) wanted = Partition::kRows;
-      if (name.ends_with("qkv.bias") || name.ends_with("up.bias") || name.ends_with("output.weight") || name.ends_with("down.weight"))
+      if (name.ends_with("qkv.bias") || name.ends_with("up.bias") || name.ends_with("output.weight") ||
+          name.ends_with("down.weight"))
         wanted = Partition::kCols;
       EXPECT_EQ(parameter.partition, wanted) << name;
       const bool inside_block = layer.kind == LayerKind::kAttention || layer.kind == LayerKind::kMlp;
@@ -188,9 +193,11 @@ TEST(Parameters, NamesAreUniqueAndIndicesNameThem) {
         const std::string& name = layer.parameters[index].name;
         EXPECT_EQ(names.insert(name).second, static_cast<int>(index) != layer.tied_parameter) << name;
       }
-    EXPECT_EQ(layers[1].parameters[static_cast<size_t>(attention_parameters(model).output_weight)].name, "attention.0.output.weight");
+    EXPECT_EQ(layers[1].parameters[static_cast<size_t>(attention_parameters(model).output_weight)].name,
+              "attention.0.output.weight");
     EXPECT_EQ(layers[2].parameters[static_cast<size_t>(mlp_parameters(model).down_weight)].name, "mlp.0.down.weight");
-    EXPECT_EQ(layers.back().parameters[static_cast<size_t>(head_parameters(model).weight)].name, "embedding.token.weight");
+    EXPECT_EQ(layers.back().parameters[static_cast<size_t>(head_parameters(model).weight)].name,
+              "embedding.token.weight");
     EXPECT_EQ(layers.back().tied_parameter, head_parameters(model).weight);
     EXPECT_EQ(attention_parameters(model).qkv_bias >= 0, model.attention_bias);
     EXPECT_EQ(embedding_parameters(model).position >= 0, model.positions == PositionKind::kLearned);

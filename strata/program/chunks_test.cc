@@ -15,7 +15,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<Chunk> chunks_of(const CompileInput& input, int rank) { return make_chunks(declare_layers(input.model), input.plan, rank); }
+std::vector<Chunk> chunks_of(const CompileInput& input, int rank) {
+  return make_chunks(declare_layers(input.model), input.plan, rank);
+}
 
 std::vector<std::string> names_of(const std::vector<Chunk>& chunks) {
   std::vector<std::string> names;
@@ -49,8 +51,8 @@ TEST(RankPlace, RefusesLayersOfUnequalDegrees) {
               HasSubstr("layer 2 has tp 1 x dp 2 and layer 0 has tp 2 x dp 1: give all layers the same degrees"));
 }
 
-// Without tensor parallelism a layer is one chunk. Attention: norm 32 + 32, qkv 96 x 32 + 96, output 32 x 32 + 32: every tensor
-// begins at a multiple of 32 elements, the whole is padded to one of 32 x 3 shards.
+// Without tensor parallelism a layer is one chunk. Attention: norm 32 + 32, qkv 96 x 32 + 96, output 32 x 32 + 32:
+// every tensor begins at a multiple of 32 elements, the whole is padded to one of 32 x 3 shards.
 TEST(Chunks, TensorsAreAlignedAndTheChunkDividesIntoShards) {
   const std::vector<Chunk> chunks = chunks_of(tiny_input(tiny_gpt2(1, false), {1, 1, 3, 2}, 1), 1);
   EXPECT_THAT(names_of(chunks), ElementsAre("embedding", "attention.0", "mlp.0", "head"));
@@ -73,12 +75,13 @@ TEST(Chunks, ZeroStageZeroOwnsEverything) {
   EXPECT_EQ(chunks[1].owned_elements(), chunks[1].elements);
 }
 
-// Over two tensor-parallel ranks the norms (2 x 32) and the output bias (32) are whole on both, their gradients partial: a chunk
-// of their own over all four replicas. The rest is halved and has two replicas.
+// Over two tensor-parallel ranks the norms (2 x 32) and the output bias (32) are whole on both, their gradients
+// partial: a chunk of their own over all four replicas. The rest is halved and has two replicas.
 TEST(Chunks, TensorParallelPartsAndReplicas) {
   const CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 1, 2, 1}, 1);
   const std::vector<Chunk> chunks = chunks_of(input, 3);
-  EXPECT_THAT(names_of(chunks), ElementsAre("embedding", "attention.0", "attention.0.replicated", "mlp.0", "mlp.0.replicated", "head"));
+  EXPECT_THAT(names_of(chunks),
+              ElementsAre("embedding", "attention.0", "attention.0.replicated", "mlp.0", "mlp.0.replicated", "head"));
   EXPECT_EQ(chunks[1].tensors[0].rows, 48);  // qkv weight by rows
   EXPECT_EQ(chunks[1].tensors[1].cols, 48);  // qkv bias
   EXPECT_EQ(chunks[1].tensors[2].cols, 16);  // output weight by columns
@@ -116,7 +119,8 @@ TEST(Chunks, TiedTableOnTwoStagesHasAnOwnerAndAnAlias) {
   EXPECT_EQ(named(chunks_of(input, 3), "head").zero, 3);
 }
 
-// What is saved and counts in norms, over all ranks: every parameter element exactly once (tensor-parallel parts by parts).
+// What is saved and counts in norms, over all ranks: every parameter element exactly once (tensor-parallel parts by
+// parts).
 TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
   for (bool tied : {false, true})
     for (int64_t tp : {1, 2})
@@ -124,7 +128,8 @@ TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
         for (int64_t dp : {1, 2, 3})
           for (int zero : {0, 1, 2, 3}) {
             const CompileInput input = tiny_input(tiny_gpt2(2, tied), {tp, pp, dp, zero}, 1);
-            std::map<std::tuple<int, int, int64_t>, std::vector<int>> covered;  // layer, parameter, tensor rank if split
+            std::map<std::tuple<int, int, int64_t>, std::vector<int>>
+                covered;  // layer, parameter, tensor rank if split
             for (int rank = 0; rank < input.plan.num_ranks; ++rank)
               for (const Chunk& chunk : chunks_of(input, rank)) {
                 if (chunk.tied_alias || !chunk.first_copy || (chunk.zero == 0 && chunk.shard > 0)) continue;
@@ -141,7 +146,8 @@ TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
               }
             int64_t total = 0;
             for (const auto& [key, times] : covered) {
-              EXPECT_THAT(times, ::testing::Each(1)) << "layer " << std::get<0>(key) << " parameter " << std::get<1>(key);
+              EXPECT_THAT(times, ::testing::Each(1))
+                  << "layer " << std::get<0>(key) << " parameter " << std::get<1>(key);
               total += static_cast<int64_t>(times.size());
             }
             EXPECT_EQ(total, count_parameters(declare_layers(input.model)));

@@ -46,14 +46,16 @@ TEST(Compile, TiedTableUnderUnequalZeroStagesRunsToTheEnd) {
 TEST(Compile, RefusesAPlanThatDoesNotFitTheModel) {
   CompileInput input = tiny_input(tiny_gpt2(1, false), {}, 1);
   input.plan.stage_layers = {3};
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { compile(input, {ProgramKind::kStep}); }), HasSubstr("the stages must add up to 4"));
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { compile(input, {ProgramKind::kStep}); }),
+              HasSubstr("the stages must add up to 4"));
 }
 
 TEST(Compile, ProgramsOfASetShareTheirPersistentBookings) {
   CompileInput input = tiny_input(tiny_gpt2(2, true), {}, 2);
   input.decode_tokens = 4;
   input.decode_cache_tokens = 16;
-  const ProgramSet set = compile(input, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave, ProgramKind::kDecode});
+  const ProgramSet set =
+      compile(input, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave, ProgramKind::kDecode});
   const Program& step = *set.find("step");
   int64_t largest = 0;
   for (const Program& program : set.programs) {

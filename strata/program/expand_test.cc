@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of models small enough to count by hand. One block of tiny_gpt2 over tp 2 x pp 2 x dp 2 has these chunks, padded to 32
-// elements per tensor and per shard:
+// Programs of models small enough to count by hand. One block of tiny_gpt2 over tp 2 x pp 2 x dp 2 has these chunks,
+// padded to 32 elements per tensor and per shard:
 //   stage 0  embedding              97 x 32 + 16 x 32 = 3616 -> 3648      (2 shards)
 //            attention.0            48 x 32 + (48 -> 64) + 32 x 16 = 2112 (2 shards)
 //            attention.0.replicated 3 x 32 = 96 -> 128                    (4 shards)
@@ -32,7 +32,8 @@ std::string kind_of(const Program& program, const Instruction& instruction) {
   if (instruction.op == Op::kSend) return fmt::format("send {}", queue_name(instruction.queue));
   if (instruction.op == Op::kRecv) return fmt::format("recv {}", queue_name(instruction.queue));
   constexpr std::array<std::string_view, 3> names = {"all-reduce", "reduce-scatter", "all-gather"};
-  return fmt::format("{} {}", names[static_cast<size_t>(instruction.collective)], program.groups[static_cast<size_t>(instruction.group)].name);
+  return fmt::format("{} {}", names[static_cast<size_t>(instruction.collective)],
+                     program.groups[static_cast<size_t>(instruction.group)].name);
 }
 
 // "all-gather data 2x5760": how many and how many elements in all, by name.
@@ -54,36 +55,41 @@ std::vector<std::string> traffic_of_stage(int zero, int64_t accumulation, Gradie
   input.plan.reduce = reduce;
   const std::vector<Program> programs = compile_programs(input, ProgramKind::kStep);
   const std::vector<std::string> first = traffic(programs[static_cast<size_t>(stage) * 4]);
-  for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(traffic(programs[static_cast<size_t>(stage) * 4 + rank]), first) << "rank " << rank;
+  for (size_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(traffic(programs[static_cast<size_t>(stage) * 4 + rank]), first) << "rank " << rank;
   return first;
 }
 
-// Tensor parallelism sums the output of a layer forward and the gradient of its input backward: two per micro-batch on either stage.
+// Tensor parallelism sums the output of a layer forward and the gradient of its input backward: two per micro-batch on
+// either stage.
 TEST(Expand, TrafficOfZero0) {
   EXPECT_THAT(traffic_of_stage(0, 1, GradientReduce::kLast, 0),
-              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 2x2048", "all-reduce world 1x2",
-                          "recv backward-pipe 1x1024", "send forward-pipe 1x1024"));
+              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 2x2048",
+                          "all-reduce world 1x2", "recv backward-pipe 1x1024", "send forward-pipe 1x1024"));
   EXPECT_THAT(traffic_of_stage(0, 3, GradientReduce::kLast, 0),
-              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 6x6144", "all-reduce world 1x2",
-                          "recv backward-pipe 3x3072", "send forward-pipe 3x3072"));
+              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 6x6144",
+                          "all-reduce world 1x2", "recv backward-pipe 3x3072", "send forward-pipe 3x3072"));
   EXPECT_THAT(traffic_of_stage(0, 3, GradientReduce::kLast, 1),
-              ElementsAre("all-reduce data 2x7360", "all-reduce replica 1x128", "all-reduce tensor 6x6144", "all-reduce world 1x2",
-                          "recv forward-pipe 3x3072", "send backward-pipe 3x3072"));
+              ElementsAre("all-reduce data 2x7360", "all-reduce replica 1x128", "all-reduce tensor 6x6144",
+                          "all-reduce world 1x2", "recv forward-pipe 3x3072", "send backward-pipe 3x3072"));
 }
 
 TEST(Expand, TrafficOfZero1And2) {
   for (int zero : {1, 2})
     for (int64_t m : {1, 3})
       EXPECT_THAT(traffic_of_stage(zero, m, GradientReduce::kLast, 0),
-                  ElementsAre("all-gather data 2x5760", "all-gather replica 1x128", fmt::format("all-reduce tensor {}x{}", 2 * m, 2048 * m),
-                              "all-reduce world 1x2", fmt::format("recv backward-pipe {}x{}", m, 1024 * m), "reduce-scatter data 2x5760",
+                  ElementsAre("all-gather data 2x5760", "all-gather replica 1x128",
+                              fmt::format("all-reduce tensor {}x{}", 2 * m, 2048 * m), "all-reduce world 1x2",
+                              fmt::format("recv backward-pipe {}x{}", m, 1024 * m), "reduce-scatter data 2x5760",
                               "reduce-scatter replica 1x128", fmt::format("send forward-pipe {}x{}", m, 1024 * m)));
 }
 
 TEST(Expand, EachReducesEveryMicroBatchFromZero2On) {
   EXPECT_THAT(traffic_of_stage(2, 3, GradientReduce::kEach, 0),
-              ::testing::IsSupersetOf({"reduce-scatter data 6x17280", "reduce-scatter replica 3x384", "all-gather data 2x5760"}));
-  EXPECT_THAT(traffic_of_stage(1, 3, GradientReduce::kEach, 0), ::testing::IsSupersetOf({"reduce-scatter data 2x5760"}));
+              ::testing::IsSupersetOf(
+                  {"reduce-scatter data 6x17280", "reduce-scatter replica 3x384", "all-gather data 2x5760"}));
+  EXPECT_THAT(traffic_of_stage(1, 3, GradientReduce::kEach, 0),
+              ::testing::IsSupersetOf({"reduce-scatter data 2x5760"}));
 }
 
 // A chunk is gathered once for consecutive runs of its layer. With E, A, M, H for the layers:
@@ -91,14 +97,18 @@ TEST(Expand, EachReducesEveryMicroBatchFromZero2On) {
 // stage 0, three (F F B F B B): E A E A | A E | E A | A E | A E -> E 5, A 4
 // stage 1, one: M | H M -> M 2, H 1; three: M | H M | M | H M | M | H M -> M 4, H 3
 TEST(Expand, TrafficOfZero3) {
-  EXPECT_THAT(traffic_of_stage(3, 1, GradientReduce::kLast, 0),
-              ::testing::IsSupersetOf({"all-gather data 3x9408", "all-gather replica 1x128", "reduce-scatter data 2x5760"}));
-  EXPECT_THAT(traffic_of_stage(3, 3, GradientReduce::kLast, 0),
-              ::testing::IsSupersetOf({"all-gather data 9x26688", "all-gather replica 4x512", "reduce-scatter data 2x5760"}));
-  EXPECT_THAT(traffic_of_stage(3, 1, GradientReduce::kLast, 1),
-              ::testing::IsSupersetOf({"all-gather data 3x11520", "all-gather replica 2x256", "reduce-scatter data 2x7360"}));
-  EXPECT_THAT(traffic_of_stage(3, 3, GradientReduce::kLast, 1),
-              ::testing::IsSupersetOf({"all-gather data 7x26240", "all-gather replica 4x512", "reduce-scatter data 2x7360"}));
+  EXPECT_THAT(
+      traffic_of_stage(3, 1, GradientReduce::kLast, 0),
+      ::testing::IsSupersetOf({"all-gather data 3x9408", "all-gather replica 1x128", "reduce-scatter data 2x5760"}));
+  EXPECT_THAT(
+      traffic_of_stage(3, 3, GradientReduce::kLast, 0),
+      ::testing::IsSupersetOf({"all-gather data 9x26688", "all-gather replica 4x512", "reduce-scatter data 2x5760"}));
+  EXPECT_THAT(
+      traffic_of_stage(3, 1, GradientReduce::kLast, 1),
+      ::testing::IsSupersetOf({"all-gather data 3x11520", "all-gather replica 2x256", "reduce-scatter data 2x7360"}));
+  EXPECT_THAT(
+      traffic_of_stage(3, 3, GradientReduce::kLast, 1),
+      ::testing::IsSupersetOf({"all-gather data 7x26240", "all-gather replica 4x512", "reduce-scatter data 2x7360"}));
 }
 
 int64_t padded_elements(const ProgramSet& set) {
@@ -113,7 +123,8 @@ int64_t elements_of(const ProgramSet& set, const std::string& name) {
   return 0;
 }
 
-// Elements that one of N ranks sends in a ring: (N - 1) / N of the buffer for a gather or a reduce-scatter, twice for an all-reduce.
+// Elements that one of N ranks sends in a ring: (N - 1) / N of the buffer for a gather or a reduce-scatter, twice for
+// an all-reduce.
 int64_t ring_elements_times_n(const Program& program, int64_t ranks) {
   int64_t sum = 0;
   for (const Instruction& instruction : program.instructions)
@@ -122,17 +133,19 @@ int64_t ring_elements_times_n(const Program& program, int64_t ranks) {
   return sum;
 }
 
-// ZeRO, section 7: 2 Psi for stages 0, 1 and 2, 3 Psi for stage 3, with Psi padded. The head runs forward and backward in one, so
-// its chunk is gathered once: 3 Psi - Psi_head. A tied table is used by the embedding, the head and the embedding's backward:
-// gathered three times, and the head's own chunk is its norm.
+// ZeRO, section 7: 2 Psi for stages 0, 1 and 2, 3 Psi for stage 3, with Psi padded. The head runs forward and backward
+// in one, so its chunk is gathered once: 3 Psi - Psi_head. A tied table is used by the embedding, the head and the
+// embedding's backward: gathered three times, and the head's own chunk is its norm.
 TEST(Expand, ElementsPerStepAreThoseOfZero) {
   for (int64_t ranks : {2, 4})
     for (bool tied : {false, true})
       for (int zero : {0, 1, 2, 3}) {
         const ProgramSet set = step_of(tiny_input(tiny_gpt2(2, tied), {1, 1, ranks, zero}, 1));
         const int64_t psi = padded_elements(set);
-        const int64_t wanted = zero < 3 ? 2 * psi : 3 * psi - elements_of(set, "head") + elements_of(set, "embedding.tied");
-        EXPECT_EQ(ring_elements_times_n(set.programs.front(), ranks), wanted * (ranks - 1)) << "zero " << zero << " tied " << tied;
+        const int64_t wanted =
+            zero < 3 ? 2 * psi : 3 * psi - elements_of(set, "head") + elements_of(set, "embedding.tied");
+        EXPECT_EQ(ring_elements_times_n(set.programs.front(), ranks), wanted * (ranks - 1))
+            << "zero " << zero << " tied " << tied;
       }
 }
 
@@ -140,10 +153,11 @@ struct StateBytes {
   double parameter, gradient, optimizer;  // per parameter
 };
 
-// ZeRO, figure 1: what a rank of N holds. The paper's mixed precision is {2, 2, 12}; with gradients in f32, f32 storage is
-// {4, 4, 8} and bf16 storage {2, 4, 12} (AdamW).
+// ZeRO, figure 1: what a rank of N holds. The paper's mixed precision is {2, 2, 12}; with gradients in f32, f32 storage
+// is {4, 4, 8} and bf16 storage {2, 4, 12} (AdamW).
 double state_bytes(const StateBytes& bytes, int zero, double ranks, double elements) {
-  return elements * (bytes.parameter / (zero >= 3 ? ranks : 1) + bytes.gradient / (zero >= 2 ? ranks : 1) + bytes.optimizer / (zero >= 1 ? ranks : 1));
+  return elements * (bytes.parameter / (zero >= 3 ? ranks : 1) + bytes.gradient / (zero >= 2 ? ranks : 1) +
+                     bytes.optimizer / (zero >= 1 ? ranks : 1));
 }
 
 // Table 1, in units of 1e9 bytes; printed values are rounded or cut to three or four digits.
@@ -186,7 +200,9 @@ int find_instruction(const Program& program, Predicate&& predicate) {
   return -1;
 }
 
-bool is_finish_norm(const Instruction& instruction) { return instruction.op == Op::kScalar && instruction.scalar == ScalarOp::kFinishNorm; }
+bool is_finish_norm(const Instruction& instruction) {
+  return instruction.op == Op::kScalar && instruction.scalar == ScalarOp::kFinishNorm;
+}
 
 // Before the first update all reduced gradients are there: the model state of the formula, exactly, on every rank.
 TEST(Expand, ModelStateBytesAreThoseOfZero) {
@@ -199,7 +215,8 @@ TEST(Expand, ModelStateBytesAreThoseOfZero) {
           const Program& program = set.programs.front();
           const int at = find_instruction(program, is_finish_norm);
           int64_t bytes = 0;
-          for (BookingKind kind : {BookingKind::kParameter, BookingKind::kOptimizer, BookingKind::kGradient}) bytes += bytes_alive(program, kind, at);
+          for (BookingKind kind : {BookingKind::kParameter, BookingKind::kOptimizer, BookingKind::kGradient})
+            bytes += bytes_alive(program, kind, at);
           // A gradient lives to its update; the first update is after `at`, and every chunk has one.
           const StateBytes each = precision == Precision::kF32 ? StateBytes{4, 4, 8} : StateBytes{2, 4, 12};
           EXPECT_EQ(static_cast<double>(bytes), state_bytes(each, zero, 4, static_cast<double>(padded_elements(set))))
@@ -210,7 +227,8 @@ TEST(Expand, ModelStateBytesAreThoseOfZero) {
 
 int64_t most_alive(const Program& program, BookingKind kind) {
   int64_t most = 0;
-  for (int at = 0; at < static_cast<int>(program.instructions.size()); ++at) most = std::max(most, bytes_alive(program, kind, at));
+  for (int at = 0; at < static_cast<int>(program.instructions.size()); ++at)
+    most = std::max(most, bytes_alive(program, kind, at));
   return most;
 }
 
@@ -238,12 +256,16 @@ TEST(Expand, GatheredBytesAreTwoLayers) {
 
 std::string run_name(const Instruction& instruction, const std::vector<LayerDecl>& layers) {
   const LayerDecl& layer = layers[static_cast<size_t>(instruction.layer)];
-  std::string text = fmt::format("{}.{} {}", layer.name, layer.segments[static_cast<size_t>(instruction.segment)].name, direction_name(instruction.direction));
-  if (instruction.recomputed >= 0) text += fmt::format(" {}", layer.tensors[static_cast<size_t>(instruction.recomputed)].name);
+  std::string text = fmt::format("{}.{} {}", layer.name, layer.segments[static_cast<size_t>(instruction.segment)].name,
+                                 direction_name(instruction.direction));
+  if (instruction.recomputed >= 0)
+    text += fmt::format(" {}", layer.tensors[static_cast<size_t>(instruction.recomputed)].name);
   return text;
 }
 
-bool is_head_backward(const Instruction& instruction) { return instruction.op == Op::kRun && instruction.direction == Direction::kBackward; }
+bool is_head_backward(const Instruction& instruction) {
+  return instruction.op == Op::kRun && instruction.direction == Direction::kBackward;
+}
 
 // Forward runs and recomputations after the head.
 std::vector<std::string> repeated_runs(ActivationPolicy policy) {
@@ -252,9 +274,11 @@ std::vector<std::string> repeated_runs(ActivationPolicy policy) {
   const Program program = step_of(input).programs.front();
   const std::vector<LayerDecl> layers = declare_layers(input.model);
   std::vector<std::string> runs;
-  for (size_t index = static_cast<size_t>(find_instruction(program, is_head_backward)); index < program.instructions.size(); ++index) {
+  for (size_t index = static_cast<size_t>(find_instruction(program, is_head_backward));
+       index < program.instructions.size(); ++index) {
     const Instruction& instruction = program.instructions[index];
-    if (instruction.op == Op::kRun && (instruction.direction == Direction::kForward || instruction.direction == Direction::kRecompute))
+    if (instruction.op == Op::kRun &&
+        (instruction.direction == Direction::kForward || instruction.direction == Direction::kRecompute))
       runs.push_back(run_name(instruction, layers));
   }
   return runs;
@@ -264,7 +288,8 @@ TEST(Expand, RecomputesWhatThePolicyDropped) {
   EXPECT_THAT(repeated_runs(ActivationPolicy::kKeep), IsEmpty());
   EXPECT_THAT(repeated_runs(ActivationPolicy::kSelective),
               ElementsAre("mlp.0.up recompute act", "mlp.0.up recompute normed", "attention.0.qkv recompute normed"));
-  EXPECT_THAT(repeated_runs(ActivationPolicy::kFull), ElementsAre("mlp.0.up forward", "attention.0.qkv forward", "attention.0.core forward"));
+  EXPECT_THAT(repeated_runs(ActivationPolicy::kFull),
+              ElementsAre("mlp.0.up forward", "attention.0.qkv forward", "attention.0.core forward"));
 }
 
 // While the head runs, in channels of 32 tokens x 4 bytes:
@@ -309,7 +334,8 @@ std::string gradient_accesses(const CompileInput& input, const std::string& chun
   std::string text;
   for (const Instruction& instruction : program.instructions)
     for (const Use& use : instruction.uses)
-      if (instruction.op == Op::kRun && use.role == Role::kGradient && program.bookings[static_cast<size_t>(use.booking)].name == chunk_name + ".gradient")
+      if (instruction.op == Op::kRun && use.role == Role::kGradient &&
+          program.bookings[static_cast<size_t>(use.booking)].name == chunk_name + ".gradient")
         text += use.access == Access::kWrite ? "=" : "+";
   return text;
 }
@@ -331,7 +357,8 @@ TEST(Expand, EachAddsIntoTheShard) {
   const Program program = step_of(input).programs.front();
   std::string text;
   for (const Instruction& instruction : program.instructions)
-    if (instruction.op == Op::kCollective && instruction.collective == CollectiveKind::kReduceScatter && instruction.chunk == 0)
+    if (instruction.op == Op::kCollective && instruction.collective == CollectiveKind::kReduceScatter &&
+        instruction.chunk == 0)
       text += instruction.uses[1].access == Access::kWrite ? "=" : "+";
   EXPECT_EQ(text, "=++");
 }
@@ -340,18 +367,23 @@ TEST(Expand, EachAddsIntoTheShard) {
 TEST(Expand, TiedTableAcrossStages) {
   for (int zero : {0, 1, 3}) {
     const int64_t owned = zero == 0 ? 3136 : 1568;
-    const std::vector<Program> programs = compile_programs(tiny_input(tiny_gpt2(1, true), {1, 2, 2, zero}, 1), ProgramKind::kStep);
+    const std::vector<Program> programs =
+        compile_programs(tiny_input(tiny_gpt2(1, true), {1, 2, 2, zero}, 1), ProgramKind::kStep);
     const std::vector<std::string> owner = traffic(programs[0]), alias = traffic(programs[2]);
-    EXPECT_THAT(alias, ::testing::IsSupersetOf({fmt::format("send backward-pipe 2x{}", 1024 + owned), fmt::format("recv forward-pipe 2x{}", 1024 + owned)}));
-    EXPECT_THAT(owner, ::testing::IsSupersetOf({fmt::format("recv backward-pipe 2x{}", 1024 + owned), fmt::format("send forward-pipe 2x{}", 1024 + owned)}));
-    const int addition = find_instruction(programs[0], [&](const Instruction& i) { return i.op == Op::kRecv && i.elements == owned; });
+    EXPECT_THAT(alias, ::testing::IsSupersetOf({fmt::format("send backward-pipe 2x{}", 1024 + owned),
+                                                fmt::format("recv forward-pipe 2x{}", 1024 + owned)}));
+    EXPECT_THAT(owner, ::testing::IsSupersetOf({fmt::format("recv backward-pipe 2x{}", 1024 + owned),
+                                                fmt::format("send forward-pipe 2x{}", 1024 + owned)}));
+    const int addition =
+        find_instruction(programs[0], [&](const Instruction& i) { return i.op == Op::kRecv && i.elements == owned; });
     EXPECT_EQ(programs[0].instructions[static_cast<size_t>(addition)].uses[0].access, Access::kReadWrite);
   }
 }
 
 TEST(Expand, EveryChunkCountsInOneNormAndHasItsUpdate) {
   for (int zero : {0, 1, 3}) {
-    const std::vector<ProgramSet> sets = compile_world(tiny_input(tiny_gpt2(2, true), {1, 2, 2, zero}, 1), {ProgramKind::kStep});
+    const std::vector<ProgramSet> sets =
+        compile_world(tiny_input(tiny_gpt2(2, true), {1, 2, 2, zero}, 1), {ProgramKind::kStep});
     int64_t counted = 0;
     for (const ProgramSet& set : sets) {
       int64_t updated = 0, owned = 0;
@@ -366,11 +398,13 @@ TEST(Expand, EveryChunkCountsInOneNormAndHasItsUpdate) {
       for (const Chunk& chunk : set.chunks) owned += chunk.tied_alias ? 0 : chunk.owned_elements();
       EXPECT_EQ(updated, owned);
     }
-    EXPECT_EQ(counted, padded_elements(sets[0]) + padded_elements(sets[2]) - elements_of(sets[2], "head.tied")) << "zero " << zero;
+    EXPECT_EQ(counted, padded_elements(sets[0]) + padded_elements(sets[2]) - elements_of(sets[2], "head.tied"))
+        << "zero " << zero;
   }
 }
 
-// Evaluation is forward only, saving copies what the rank owns: 3 values per element in f32 AdamW, all of it over the ranks.
+// Evaluation is forward only, saving copies what the rank owns: 3 values per element in f32 AdamW, all of it over the
+// ranks.
 TEST(Expand, SaveCopiesEveryStateOnce) {
   for (Precision precision : {Precision::kF32, Precision::kBF16})
     for (int zero : {0, 2}) {
@@ -387,7 +421,9 @@ TEST(Expand, SaveCopiesEveryStateOnce) {
 TEST(Expand, WorkspaceIsBookedPerRun) {
   CompileInput input = tiny_input(tiny_gpt2(1, false), {}, 1);
   input.workspace_bytes = [](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
-    return layer.kind == LayerKind::kMlp && segment == mlp_segment::kUp && direction == Direction::kForward ? 10 * tokens : int64_t{0};
+    return layer.kind == LayerKind::kMlp && segment == mlp_segment::kUp && direction == Direction::kForward
+               ? 10 * tokens
+               : int64_t{0};
   };
   const ProgramSet set = step_of(input);
   EXPECT_EQ(most_alive(set.programs.front(), BookingKind::kWorkspace), 10 * 32);

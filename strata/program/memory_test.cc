@@ -28,7 +28,8 @@ void add(Program& program, Queue queue, std::vector<std::pair<int, Access>> uses
 
 std::vector<std::string> waits_of(const Program& program, int instruction) {
   std::vector<std::string> list;
-  for (const Wait& wait : program.instructions[instruction].waits) list.push_back(fmt::format("{}:{}", queue_name(wait.queue), wait.count));
+  for (const Wait& wait : program.instructions[instruction].waits)
+    list.push_back(fmt::format("{}:{}", queue_name(wait.queue), wait.count));
   return list;
 }
 
@@ -81,7 +82,8 @@ TEST(Pack, ReusedBytesGetTheEdgeBetweenQueues) {
 // A long booking lies over two short ones that were there in turn; then a short one over the middle of it.
 TEST(Pack, SharesBytesOfUnequalBookings) {
   Program program;
-  const int a = book(program, "a", 64, false), b = book(program, "b", 64, false), c = book(program, "c", 192, false), d = book(program, "d", 64, false);
+  const int a = book(program, "a", 64, false), b = book(program, "b", 64, false), c = book(program, "c", 192, false),
+            d = book(program, "d", 64, false);
   add(program, Queue::kCompute, {{a, Access::kWrite}, {b, Access::kWrite}});
   add(program, Queue::kTensorGroup, {{a, Access::kRead}});
   add(program, Queue::kDataGroup, {{b, Access::kRead}});
@@ -96,13 +98,17 @@ TEST(Pack, SharesBytesOfUnequalBookings) {
   check(program);
 }
 
-bool overlap(const Booking& a, const Booking& b) { return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes; }
+bool overlap(const Booking& a, const Booking& b) {
+  return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
 
 struct Life {
   int first = -1, last = -1;
 };
 
-bool both_alive(const Life& a, const Life& b) { return a.first >= 0 && b.first >= 0 && a.first <= b.last && b.first <= a.last; }
+bool both_alive(const Life& a, const Life& b) {
+  return a.first >= 0 && b.first >= 0 && a.first <= b.last && b.first <= a.last;
+}
 
 std::vector<Life> lives(const Program& program) {
   std::vector<Life> result(program.bookings.size());
@@ -132,8 +138,9 @@ TEST(Pack, LiveBookingsNeverOverlap) {
     }
 }
 
-// Packing is a heuristic. Its gap over the live peak (a lower bound of any packing) is measured on models of one to eight blocks under
-// all policies and ZeRO stages; the bound is what was seen (printed) with room for small changes of the programs.
+// Packing is a heuristic. Its gap over the live peak (a lower bound of any packing) is measured on models of one to
+// eight blocks under all policies and ZeRO stages; the bound is what was seen (printed) with room for small changes of
+// the programs.
 TEST(Pack, ArenaIsNearTheLivePeak) {
   constexpr double kFactor = 1.05;
   double worst = 1;
@@ -164,7 +171,8 @@ TEST(Ledger, SumsTheKindsAliveAtThePeak) {
     for (int instruction = 0; instruction < static_cast<int>(program.instructions.size()); ++instruction) {
       int64_t alive = 0;
       for (size_t index = 0; index < life.size(); ++index)
-        if (life[index].first >= 0 && life[index].first <= instruction && instruction <= life[index].last) alive += program.bookings[index].bytes;
+        if (life[index].first >= 0 && life[index].first <= instruction && instruction <= life[index].last)
+          alive += program.bookings[index].bytes;
       highest = std::max(highest, alive);
     }
     EXPECT_EQ(book.live_bytes, highest);

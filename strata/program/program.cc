@@ -2,6 +2,8 @@
 #include "strata/base/error.h"
 #include "strata/program/program.h"
 
+#include <algorithm>
+
 namespace strata {
 namespace {
 
@@ -70,8 +72,12 @@ std::string describe(const Instruction& instruction, const Program& program, con
   if (instruction.op == Op::kCollective) text += fmt::format(" over {}", program.groups[instruction.group].name);
   if (instruction.if_finite) text += " if-finite";
   constexpr std::array<std::string_view, 3> marks = {"<", ">", "+"};
-  for (const Use& use : instruction.uses)
-    text += fmt::format(" {}{}", marks[static_cast<size_t>(use.access)], program.bookings[use.booking].name);
+  std::vector<std::string> uses;  // each booking once per access, though a chunk is used once per parameter
+  for (const Use& use : instruction.uses) {
+    std::string name = fmt::format(" {}{}", marks[static_cast<size_t>(use.access)], program.bookings[use.booking].name);
+    if (std::find(uses.begin(), uses.end(), name) == uses.end()) uses.push_back(std::move(name));
+  }
+  text += fmt::format("{}", fmt::join(uses, ""));
   for (const Wait& wait : instruction.waits) text += fmt::format(" after({}:{})", queue_name(wait.queue), wait.count);
   return text;
 }

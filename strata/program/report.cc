@@ -14,12 +14,15 @@ std::string_view tier_name(Tier tier) {
   return names[static_cast<size_t>(tier)];
 }
 
-std::string ledger_line(std::string_view what, int64_t bytes) { return fmt::format("  {:<12} {:>15} {:>10}\n", what, bytes, format_bytes(bytes)); }
+std::string ledger_line(std::string_view what, int64_t bytes) {
+  return fmt::format("  {:<12} {:>15} {:>10}\n", what, bytes, format_bytes(bytes));
+}
 
 std::string describe_tier(const Program& program, Tier tier) {
   const Ledger book = ledger(program, tier);
   if (book.arena_bytes == 0) return "";
-  std::string text = fmt::format("{} memory in bytes, fullest at instruction {}\n", tier_name(tier), book.peak_instruction);
+  std::string text =
+      fmt::format("{} memory in bytes, fullest at instruction {}\n", tier_name(tier), book.peak_instruction);
   for (int kind = 0; kind < kNumBookingKinds; ++kind)
     if (book.bytes[kind] > 0) text += ledger_line(booking_kind_name(static_cast<BookingKind>(kind)), book.bytes[kind]);
   return text + ledger_line("alive", book.live_bytes) + ledger_line("arena", book.arena_bytes);
@@ -37,12 +40,10 @@ class Digest {
  private:
   void add_one(std::string_view text) { checksum_.update(fmt::format("{}:{} ", text.size(), text)); }
   template <typename Number>
-    requires std::is_integral_v<Number> || std::is_enum_v<Number>
-  void add_one(Number value) {
-    checksum_.update(fmt::format("{} ", static_cast<int64_t>(value)));
-  }
+  requires std::is_integral_v<Number> || std::is_enum_v<Number>
+  void add_one(Number value) { checksum_.update(fmt::format("{} ", static_cast<int64_t>(value))); }
   template <typename List>
-    requires(!std::is_convertible_v<List, std::string_view>) && requires(const List& list) { list.begin(); }
+  requires(!std::is_convertible_v<List, std::string_view>) && requires(const List& list) { list.begin(); }
   void add_one(const List& list) {
     add_one(list.size());
     for (const auto& element : list) add_one(element);
@@ -53,15 +54,18 @@ class Digest {
   void add_one(const Booking& booking) {
     add(booking.name, booking.bytes, booking.kind, booking.tier, booking.persistent, booking.offset);
   }
-  void add_one(const ChunkTensor& tensor) { add(tensor.layer, tensor.parameter, tensor.offset, tensor.rows, tensor.cols); }
+  void add_one(const ChunkTensor& tensor) {
+    add(tensor.layer, tensor.parameter, tensor.offset, tensor.rows, tensor.cols);
+  }
   void add_one(const Chunk& chunk) {
-    add(chunk.name, chunk.layer, chunk.tensors, chunk.elements, chunk.num_shards, chunk.shard, chunk.zero, chunk.over_tp, chunk.copies,
-        chunk.first_copy, chunk.tied_peer_stage, chunk.tied_alias);
+    add(chunk.name, chunk.layer, chunk.tensors, chunk.elements, chunk.num_shards, chunk.shard, chunk.zero,
+        chunk.over_tp, chunk.copies, chunk.first_copy, chunk.tied_peer_stage, chunk.tied_alias);
   }
   void add_one(const Instruction& instruction) {
-    add(instruction.op, instruction.queue, instruction.direction, instruction.collective, instruction.scalar, instruction.if_finite,
-        instruction.layer, instruction.segment, instruction.recomputed, instruction.micro_batch, instruction.chunk, instruction.group,
-        instruction.peer, instruction.elements, instruction.uses, instruction.waits);
+    add(instruction.op, instruction.queue, instruction.direction, instruction.collective, instruction.scalar,
+        instruction.if_finite, instruction.layer, instruction.segment, instruction.recomputed, instruction.micro_batch,
+        instruction.chunk, instruction.group, instruction.peer, instruction.elements, instruction.uses,
+        instruction.waits);
   }
   void add_one(const Program& program) {
     add(program.name, program.rank, program.bookings, program.groups, program.arena_bytes, program.instructions);
@@ -81,7 +85,8 @@ std::string describe_ledger(const Program& program) {
 std::string describe_program(const Program& program, const std::vector<LayerDecl>& layers) {
   std::string text = fmt::format("program {} of rank {}: {} instructions, {} bookings\n", program.name, program.rank,
                                  program.instructions.size(), program.bookings.size());
-  for (const Group& group : program.groups) text += fmt::format("group {}: ranks {}\n", group.name, fmt::join(group.ranks, " "));
+  for (const Group& group : program.groups)
+    text += fmt::format("group {}: ranks {}\n", group.name, fmt::join(group.ranks, " "));
   for (size_t index = 0; index < program.instructions.size(); ++index)
     text += fmt::format("{:>5}  {}\n", index, describe(program.instructions[index], program, layers));
   return text + describe_ledger(program);
@@ -89,8 +94,8 @@ std::string describe_program(const Program& program, const std::vector<LayerDecl
 
 std::string program_digest(const ProgramSet& set) {
   Digest digest;
-  digest.add(set.rank, set.chunks, set.parameter_booking, set.state_booking, set.batch_booking, set.scalars_booking, set.norms_booking,
-             set.cache_booking, set.arena_bytes, set.programs);
+  digest.add(set.rank, set.chunks, set.parameter_booking, set.state_booking, set.batch_booking, set.scalars_booking,
+             set.norms_booking, set.cache_booking, set.arena_bytes, set.programs);
   return digest.hex();
 }
 

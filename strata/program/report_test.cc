@@ -42,10 +42,12 @@ TEST(Report, ListingHasEveryInstructionOnItsLine) {
   EXPECT_THAT(text, HasSubstr(fmt::format("program step of rank 0: {} instructions", program.instructions.size())));
   EXPECT_THAT(text, HasSubstr("group tensor: ranks 0 1\n"));
   EXPECT_THAT(text, HasSubstr("group data: ranks 0 2\n"));
-  EXPECT_THAT(text, HasSubstr("    1  compute       run embedding.embed forward mb0"));
+  EXPECT_THAT(text, HasSubstr("    1  compute       run embedding.embed forward mb0 >embedding.x.mb0 "
+                              "<embedding.parameters <batch <scalars\n"));
   EXPECT_THAT(text, HasSubstr("tensor        all-reduce 1024 elements over tensor"));
   EXPECT_THAT(text, HasSubstr("update chunk 0 if-finite"));
-  const auto groups = static_cast<int64_t>(program.groups.size()), instructions = static_cast<int64_t>(program.instructions.size());
+  const auto groups = static_cast<int64_t>(program.groups.size()),
+             instructions = static_cast<int64_t>(program.instructions.size());
   const int64_t ledger_lines = std::ranges::count(describe_ledger(program), '\n');
   EXPECT_EQ(std::ranges::count(text, '\n'), 1 + groups + instructions + ledger_lines);
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/program/schedule.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
@@ -33,8 +32,8 @@ TEST(Schedule, FewerMicroBatchesThanStages) {
   EXPECT_EQ(order_of(0, 1, 1), "F0 B0");
 }
 
-// Every micro-batch once forward, later once backward, both in order; at most min(stages - stage, micro-batches) wait for backward,
-// and that many do.
+// Every micro-batch once forward, later once backward, both in order; at most min(stages - stage, micro-batches) wait
+// for backward, and that many do.
 TEST(Schedule, IsCompleteAndHoldsFewActivations) {
   for (int64_t stages : {1, 2, 3, 4, 8})
     for (int64_t micro_batches : {1, 2, 3, 7, 16})
