@@ -7,12 +7,14 @@
 namespace strata {
 namespace {
 
-TensorDecl activation(std::string_view name, int64_t width, Layout layout = Layout::kComplete, Saving saving = Saving::kNone,
-                      std::vector<int> recomputed_from = {}) {
+TensorDecl activation(std::string_view name, int64_t width, Layout layout = Layout::kComplete,
+                      Saving saving = Saving::kNone, std::vector<int> recomputed_from = {}) {
   return {name, width, false, layout, saving, std::move(recomputed_from), false};
 }
 
-TensorDecl kept_f32(std::string_view name, int64_t width, Layout layout) { return {name, width, true, layout, Saving::kKept, {}, false}; }
+TensorDecl kept_f32(std::string_view name, int64_t width, Layout layout) {
+  return {name, width, true, layout, Saving::kKept, {}, false};
+}
 
 // The parameters of a segment that exist in this model.
 std::vector<int> present(std::initializer_list<int> indices) {

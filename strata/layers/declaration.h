@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layer is, as data: its tensors, its segments (longest parts that need no other rank) with what each direction reads
-// and writes, and its parameters. The compiler, the memory planner, checkpoints, Hugging Face folders and `strata program` all
-// read these tables; strata/model holds one plain function per segment and direction. Pure: no device.
+// What a layer is, as data: its tensors, its segments (longest parts that need no other rank) with what each direction
+// reads and writes, and its parameters. The compiler, the memory planner, checkpoints, Hugging Face folders and `strata
+// program` all read these tables; strata/model holds one plain function per segment and direction. Pure: no device.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ struct SegmentDecl {
 enum class Partition : uint8_t { kReplicated, kRows, kCols };
 enum class Init : uint8_t { kZeros, kOnes, kNormal, kNormalResidual };  // residual: std / sqrt(2 * blocks)
 
-// How a Hugging Face tensor lies in a parameter: rows [row_begin, row_begin + rows), transposed when the family stores (in, out).
-// For vectors (rows == 1) the range is over columns.
+// How a Hugging Face tensor lies in a parameter: rows [row_begin, row_begin + rows), transposed when the family stores
+// (in, out). For vectors (rows == 1) the range is over columns.
 struct HubPart {
   std::string name;
   int64_t begin = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each optimizer keeps per parameter element, all f32: drives memory, sharding and checkpoints. The unit that an optimizer
-// must see whole is one element for both, so shard borders may fall anywhere. Pure.
+// What each optimizer keeps per parameter element, all f32: drives memory, sharding and checkpoints. The unit that an
+// optimizer must see whole is one element for both, so shard borders may fall anywhere. Pure.
 #pragma once
 
 #include <string_view>

@@ -28,8 +28,8 @@ ParameterDecl matrix_parameter(std::string name, int64_t rows, int64_t cols, std
 }
 
 // `hub` is the norm's Hugging Face prefix.
-void add_norm(std::vector<ParameterDecl>& table, const ModelSpec& model, const std::string& prefix, const std::string& hub,
-              bool partial_over_tp) {
+void add_norm(std::vector<ParameterDecl>& table, const ModelSpec& model, const std::string& prefix,
+              const std::string& hub, bool partial_over_tp) {
   ParameterDecl weight = vector_parameter(prefix + "norm.weight", model.hidden, Init::kOnes);
   weight.partial_over_tp = partial_over_tp;
   weight.hub = {{hub + ".weight", 0, model.hidden, false}};
@@ -87,7 +87,8 @@ int find(const std::vector<ParameterDecl>& table, std::string_view suffix) {
 
 std::vector<ParameterDecl> embedding_parameter_table(const ModelSpec& model) {
   const std::string token = is_gpt2(model) ? "transformer.wte.weight" : "model.embed_tokens.weight";
-  std::vector<ParameterDecl> table = {matrix_parameter("embedding.token.weight", model.vocab, model.hidden, {{token, 0, model.vocab, false}})};
+  std::vector<ParameterDecl> table = {
+      matrix_parameter("embedding.token.weight", model.vocab, model.hidden, {{token, 0, model.vocab, false}})};
   if (model.positions == PositionKind::kLearned)
     table.push_back(matrix_parameter("embedding.position.weight", model.max_positions, model.hidden,
                                      {{"transformer.wpe.weight", 0, model.max_positions, false}}));
@@ -101,11 +102,19 @@ std::vector<ParameterDecl> attention_parameter_table(const ModelSpec& model, int
   add_norm(table, model, prefix, hub + (is_gpt2(model) ? "ln_1" : "input_layernorm"), true);
   const int64_t kv = model.kv_heads * model.head_dim;
   std::vector<Projection> qkv = {{hub + "attn.c_attn", model.qkv_width()}};
-  if (!is_gpt2(model)) qkv = {{hub + "self_attn.q_proj", model.attended_width()}, {hub + "self_attn.k_proj", kv}, {hub + "self_attn.v_proj", kv}};
+  if (!is_gpt2(model))
+    qkv = {{hub + "self_attn.q_proj", model.attended_width()},
+           {hub + "self_attn.k_proj", kv},
+           {hub + "self_attn.v_proj", kv}};
   add_linear(table, model, {prefix + "qkv", model.hidden, model.attention_bias, Partition::kRows, Init::kNormal, qkv});
   const std::string output = hub + (is_gpt2(model) ? "attn.c_proj" : "self_attn.o_proj");
-  add_linear(table, model, {prefix + "output", model.attended_width(), model.attention_bias, Partition::kCols,
-                            Init::kNormalResidual, {{output, model.hidden}}});
+  add_linear(table, model,
+             {prefix + "output",
+              model.attended_width(),
+              model.attention_bias,
+              Partition::kCols,
+              Init::kNormalResidual,
+              {{output, model.hidden}}});
   return table;
 }
 
@@ -118,7 +127,9 @@ std::vector<ParameterDecl> mlp_parameter_table(const ModelSpec& model, int64_t b
   if (!is_gpt2(model)) up = {{hub + "mlp.gate_proj", model.ffn}, {hub + "mlp.up_proj", model.ffn}};
   add_linear(table, model, {prefix + "up", model.hidden, model.mlp_bias, Partition::kRows, Init::kNormal, up});
   const std::string down = hub + (is_gpt2(model) ? "mlp.c_proj" : "mlp.down_proj");
-  add_linear(table, model, {prefix + "down", model.ffn, model.mlp_bias, Partition::kCols, Init::kNormalResidual, {{down, model.hidden}}});
+  add_linear(
+      table, model,
+      {prefix + "down", model.ffn, model.mlp_bias, Partition::kCols, Init::kNormalResidual, {{down, model.hidden}}});
   return table;
 }
 
@@ -129,21 +140,22 @@ std::vector<ParameterDecl> head_parameter_table(const ModelSpec& model) {
     table.push_back(embedding_parameter_table(model).front());
     table.back().hub.clear();  // stored once, by its owner
   } else {
-    table.push_back(matrix_parameter("head.weight", model.vocab, model.hidden, {{"lm_head.weight", 0, model.vocab, false}}));
+    table.push_back(
+        matrix_parameter("head.weight", model.vocab, model.hidden, {{"lm_head.weight", 0, model.vocab, false}}));
   }
   return table;
 }
 
 AttentionParameters attention_parameters(const ModelSpec& model) {
   const std::vector<ParameterDecl> table = attention_parameter_table(model, 0);
-  return {find(table, "norm.weight"), find(table, "norm.bias"), find(table, "qkv.weight"),
-          find(table, "qkv.bias"), find(table, "output.weight"), find(table, "output.bias")};
+  return {find(table, "norm.weight"), find(table, "norm.bias"),     find(table, "qkv.weight"),
+          find(table, "qkv.bias"),    find(table, "output.weight"), find(table, "output.bias")};
 }
 
 MlpParameters mlp_parameters(const ModelSpec& model) {
   const std::vector<ParameterDecl> table = mlp_parameter_table(model, 0);
-  return {find(table, "norm.weight"), find(table, "norm.bias"), find(table, "up.weight"),
-          find(table, "up.bias"), find(table, "down.weight"), find(table, "down.bias")};
+  return {find(table, "norm.weight"), find(table, "norm.bias"),   find(table, "up.weight"),
+          find(table, "up.bias"),     find(table, "down.weight"), find(table, "down.bias")};
 }
 
 HeadParameters head_parameters(const ModelSpec& model) {
@@ -151,6 +163,8 @@ HeadParameters head_parameters(const ModelSpec& model) {
   return {find(table, "norm.weight"), find(table, "norm.bias"), static_cast<int>(table.size()) - 1};
 }
 
-EmbeddingParameters embedding_parameters(const ModelSpec& model) { return {0, model.positions == PositionKind::kLearned ? 1 : -1}; }
+EmbeddingParameters embedding_parameters(const ModelSpec& model) {
+  return {0, model.positions == PositionKind::kLearned ? 1 : -1};
+}
 
 }  // namespace strata

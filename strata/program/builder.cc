@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "strata/base/error.h"
 #include "strata/program/builder.h"
 
 #include <algorithm>
 #include <numeric>
 
+#include "strata/base/error.h"
+
 namespace strata {
 namespace {
 
-bool contains(const std::vector<int>& list, int value) { return std::find(list.begin(), list.end(), value) != list.end(); }
+bool contains(const std::vector<int>& list, int value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
 
-bool has_weight_gradients(Direction direction) { return direction == Direction::kBackwardWeight || direction == Direction::kBackward; }
+bool has_weight_gradients(Direction direction) {
+  return direction == Direction::kBackwardWeight || direction == Direction::kBackward;
+}
 
 bool is_dropped(const TensorDecl& tensor, ActivationPolicy policy) {
   if (policy == ActivationPolicy::kSelective) return tensor.saving == Saving::kCheap;
@@ -27,7 +32,11 @@ int producer_of(const LayerDecl& layer, int tensor) {
 
 ProgramBuilder::ProgramBuilder(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                                const std::vector<Booking>& persistent, std::string name, int64_t capacity_tokens)
-    : input_(input), layers_(layers), set_(set), place_(place_of_rank(input.plan, input.rank)), capacity_tokens_(capacity_tokens),
+    : input_(input),
+      layers_(layers),
+      set_(set),
+      place_(place_of_rank(input.plan, input.rank)),
+      capacity_tokens_(capacity_tokens),
       gradient_(set.chunks.size(), -1) {
   program_.name = std::move(name);
   program_.rank = input.rank;
@@ -48,7 +57,8 @@ int ProgramBuilder::group(const std::string& name, std::vector<int> ranks) {
 
 int ProgramBuilder::tensor_group() {
   std::vector<int> ranks;
-  for (int64_t tensor = 0; tensor < place_.tp; ++tensor) ranks.push_back(place_.global_rank(place_.stage, place_.data, tensor));
+  for (int64_t tensor = 0; tensor < place_.tp; ++tensor)
+    ranks.push_back(place_.global_rank(place_.stage, place_.data, tensor));
   return group("tensor", std::move(ranks));
 }
 
@@ -112,10 +122,12 @@ int ProgramBuilder::complete(int layer, int tensor, int micro_batch) {
 void ProgramBuilder::recompute(int layer, int tensor, int micro_batch) {
   const TensorDecl& decl = layers_[layer].tensors[tensor];
   const int segment = producer_of(layers_[layer], tensor);
-  STRATA_CHECK(segment >= 0, "{}.{} of micro-batch {} is read and was never written", layers_[layer].name, decl.name, micro_batch);
+  STRATA_CHECK(segment >= 0, "{}.{} of micro-batch {} is read and was never written", layers_[layer].name, decl.name,
+               micro_batch);
   const bool cheap = decl.saving == Saving::kCheap &&
-                     std::all_of(decl.recomputed_from.begin(), decl.recomputed_from.end(),
-                                 [&](int from) { return instances_.contains({layer, from, micro_batch}); });
+                     std::all_of(decl.recomputed_from.begin(), decl.recomputed_from.end(), [&](int from) {
+                       return instances_.contains({layer, from, micro_batch});
+                     });
   if (!cheap) return run(layer, segment, Direction::kForward, micro_batch);
   Instruction instruction{};
   use_tensors(instruction, {decl.recomputed_from, {tensor}}, layer, micro_batch);
@@ -136,7 +148,8 @@ void ProgramBuilder::use_tensors(Instruction& instruction, const DirectionDecl& 
     instruction.uses.push_back({booking, access, Role::kTensor, tensor});
   }
   for (int tensor : direction.writes)
-    if (!contains(direction.reads, tensor)) instruction.uses.push_back({book_tensor(layer, tensor, micro_batch), Access::kWrite, Role::kTensor, tensor});
+    if (!contains(direction.reads, tensor))
+      instruction.uses.push_back({book_tensor(layer, tensor, micro_batch), Access::kWrite, Role::kTensor, tensor});
 }
 
 // Every parameter of the layer is offered; a run uses those of its segment.
@@ -154,7 +167,8 @@ std::pair<int, int> ProgramBuilder::find_parameter(int layer, int parameter) con
   for (size_t chunk = 0; chunk < set_.chunks.size(); ++chunk)
     for (size_t tensor = 0; tensor < set_.chunks[chunk].tensors.size(); ++tensor) {
       const ChunkTensor& entry = set_.chunks[chunk].tensors[tensor];
-      if (entry.layer == owner_layer && entry.parameter == owner_parameter) return {static_cast<int>(chunk), static_cast<int>(tensor)};
+      if (entry.layer == owner_layer && entry.parameter == owner_parameter)
+        return {static_cast<int>(chunk), static_cast<int>(tensor)};
     }
   STRATA_CHECK(false, "layer {} parameter {} is in no chunk of rank {}", layer, parameter, program_.rank);
   return {-1, -1};
@@ -162,13 +176,15 @@ std::pair<int, int> ProgramBuilder::find_parameter(int layer, int parameter) con
 
 int ProgramBuilder::gradient_booking(int chunk) {
   if (gradient_[chunk] < 0)
-    gradient_[chunk] = book(fmt::format("{}.gradient", set_.chunks[chunk].name), 4 * set_.chunks[chunk].elements, BookingKind::kGradient);
+    gradient_[chunk] = book(fmt::format("{}.gradient", set_.chunks[chunk].name), 4 * set_.chunks[chunk].elements,
+                            BookingKind::kGradient);
   return gradient_[chunk];
 }
 
 void ProgramBuilder::start_new_gradient(int chunk) {
   gradient_[chunk] = -1;
-  for (size_t tensor = 0; tensor < set_.chunks[chunk].tensors.size(); ++tensor) gradient_written_.erase({chunk, static_cast<int>(tensor)});
+  for (size_t tensor = 0; tensor < set_.chunks[chunk].tensors.size(); ++tensor)
+    gradient_written_.erase({chunk, static_cast<int>(tensor)});
 }
 
 void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_batch) {
@@ -184,15 +200,19 @@ void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_
     instruction.uses.push_back({set_.parameter_booking[chunk], Access::kRead, Role::kParameter, parameter});
     if (!has_weight_gradients(direction)) continue;
     const bool first = gradient_written_.insert({chunk, tensor}).second;
-    instruction.uses.push_back({gradient_booking(chunk), first ? Access::kWrite : Access::kReadWrite, Role::kGradient, parameter});
+    instruction.uses.push_back(
+        {gradient_booking(chunk), first ? Access::kWrite : Access::kReadWrite, Role::kGradient, parameter});
   }
   instruction.uses.push_back({set_.batch_booking, Access::kRead, Role::kBatch, micro_batch});
   const bool loss = layers_[layer].kind == LayerKind::kHead && direction != Direction::kDecode;
   instruction.uses.push_back({set_.scalars_booking, loss ? Access::kReadWrite : Access::kRead, Role::kScalars, -1});
-  const int64_t workspace = input_.workspace_bytes ? input_.workspace_bytes(layers_[layer], segment, instruction.direction, capacity_tokens_) : 0;
+  const int64_t workspace =
+      input_.workspace_bytes ? input_.workspace_bytes(layers_[layer], segment, instruction.direction, capacity_tokens_)
+                             : 0;
   if (workspace > 0)
-    instruction.uses.push_back({book(fmt::format("{}.{}.workspace", layers_[layer].name, decl.name), workspace, BookingKind::kWorkspace),
-                                Access::kWrite, Role::kWorkspace, -1});
+    instruction.uses.push_back(
+        {book(fmt::format("{}.{}.workspace", layers_[layer].name, decl.name), workspace, BookingKind::kWorkspace),
+         Access::kWrite, Role::kWorkspace, -1});
   program_.instructions.push_back(std::move(instruction));
 }
 
@@ -214,7 +234,8 @@ void ProgramBuilder::backward_layer(int layer, int micro_batch) {
 void ProgramBuilder::drop_activations(int layer, int micro_batch) {
   const ActivationPolicy policy = input_.plan.layers[layer].activations;
   for (int tensor = 0; tensor < static_cast<int>(layers_[layer].tensors.size()); ++tensor)
-    if (tensor != layers_[layer].input && is_dropped(layers_[layer].tensors[tensor], policy)) instances_.erase({layer, tensor, micro_batch});
+    if (tensor != layers_[layer].input && is_dropped(layers_[layer].tensors[tensor], policy))
+      instances_.erase({layer, tensor, micro_batch});
 }
 
 void ProgramBuilder::hand_over_output(int layer, int micro_batch) {
@@ -222,7 +243,8 @@ void ProgramBuilder::hand_over_output(int layer, int micro_batch) {
 }
 
 void ProgramBuilder::hand_over_gradient(int layer, int micro_batch) {
-  bind(layer - 1, layers_[layer - 1].output_gradient, micro_batch, instance(layer, layers_[layer].input_gradient, micro_batch));
+  bind(layer - 1, layers_[layer - 1].output_gradient, micro_batch,
+       instance(layer, layers_[layer].input_gradient, micro_batch));
 }
 
 }  // namespace strata

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds one program: books tensors as they are written, finds the booking a read means, recomputes what was not kept, and
-// inserts the communication where a tensor's layout is not the one wanted. Used only by expand. Pure.
+// Builds one program: books tensors as they are written, finds the booking a read means, recomputes what was not kept,
+// and inserts the communication where a tensor's layout is not the one wanted. Used only by expand. Pure.
 #pragma once
 
 #include <map>

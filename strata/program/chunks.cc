@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "strata/base/error.h"
 #include "strata/program/chunks.h"
 
 #include <numeric>
+
+#include "strata/base/error.h"
 
 namespace strata {
 namespace {
@@ -15,13 +16,17 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 enum class ChunkClass { kOverDp, kOverDpAndTp, kTied };
 
 ChunkClass class_of(const LayerDecl& layer, int index, bool tied_model, int64_t tp) {
-  if (tied_model && (index == layer.tied_parameter || (layer.kind == LayerKind::kEmbedding && index == 0))) return ChunkClass::kTied;
+  if (tied_model && (index == layer.tied_parameter || (layer.kind == LayerKind::kEmbedding && index == 0)))
+    return ChunkClass::kTied;
   return layer.parameters[index].partial_over_tp && tp > 1 ? ChunkClass::kOverDpAndTp : ChunkClass::kOverDp;
 }
 
-bool replicated_over_tp(const LayerDecl& layer) { return layer.kind == LayerKind::kEmbedding || layer.kind == LayerKind::kHead; }
+bool replicated_over_tp(const LayerDecl& layer) {
+  return layer.kind == LayerKind::kEmbedding || layer.kind == LayerKind::kHead;
+}
 
-Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strategy, const RankPlace& place, ChunkClass wanted, bool tied_model) {
+Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strategy, const RankPlace& place,
+                 ChunkClass wanted, bool tied_model) {
   Chunk chunk{};
   chunk.layer = layer_index;
   chunk.zero = strategy.zero;
@@ -35,7 +40,8 @@ Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strat
   for (int index = 0; index < static_cast<int>(layer.parameters.size()); ++index) {
     if (class_of(layer, index, tied_model, place.tp) != wanted) continue;
     const ParameterDecl& parameter = layer.parameters[index];
-    chunk.tensors.push_back({layer_index, index, chunk.elements, local_rows(parameter, place.tp), local_cols(parameter, place.tp)});
+    chunk.tensors.push_back(
+        {layer_index, index, chunk.elements, local_rows(parameter, place.tp), local_cols(parameter, place.tp)});
     chunk.elements = round_up(chunk.elements + chunk.tensors.back().num_elements(), kAlignElements);
   }
   chunk.elements = round_up(chunk.elements, kAlignElements * chunk.num_shards);
@@ -54,18 +60,24 @@ RankPlace place_of_rank(const Plan& plan, int rank) {
   place.stages = static_cast<int64_t>(plan.stage_layers.size());
   for (size_t index = 0; index < plan.layers.size(); ++index)
     if (plan.layers[index].tp != place.tp || plan.layers[index].dp != place.dp)
-      throw_bad_input("plan: layer {} has tp {} x dp {} and layer 0 has tp {} x dp {}: give all layers the same degrees", index,
-                      plan.layers[index].tp, plan.layers[index].dp, place.tp, place.dp);
+      throw_bad_input(
+          "plan: layer {} has tp {} x dp {} and layer 0 has tp {} x dp {}: give all layers the same degrees", index,
+          plan.layers[index].tp, plan.layers[index].dp, place.tp, place.dp);
   place.tensor = rank % place.tp;
   place.data = rank / place.tp % place.dp;
   place.stage = rank / (place.tp * place.dp);
-  place.first_layer = static_cast<int>(std::accumulate(plan.stage_layers.begin(), plan.stage_layers.begin() + place.stage, int64_t{0}));
+  place.first_layer =
+      static_cast<int>(std::accumulate(plan.stage_layers.begin(), plan.stage_layers.begin() + place.stage, int64_t{0}));
   place.end_layer = place.first_layer + static_cast<int>(plan.stage_layers[place.stage]);
   return place;
 }
 
-int64_t local_rows(const ParameterDecl& parameter, int64_t tp) { return parameter.partition == Partition::kRows ? parameter.rows / tp : parameter.rows; }
-int64_t local_cols(const ParameterDecl& parameter, int64_t tp) { return parameter.partition == Partition::kCols ? parameter.cols / tp : parameter.cols; }
+int64_t local_rows(const ParameterDecl& parameter, int64_t tp) {
+  return parameter.partition == Partition::kRows ? parameter.rows / tp : parameter.rows;
+}
+int64_t local_cols(const ParameterDecl& parameter, int64_t tp) {
+  return parameter.partition == Partition::kCols ? parameter.cols / tp : parameter.cols;
+}
 
 std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan& plan, int rank) {
   const RankPlace place = place_of_rank(plan, rank);
@@ -81,7 +93,8 @@ std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan&
       Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place, wanted, tied_model);
       if (chunk.tensors.empty()) continue;
       chunk.tied_alias = borrowed;
-      if (wanted == ChunkClass::kTied && last_stage > 0) chunk.tied_peer_stage = static_cast<int>(borrowed ? 0 : last_stage);
+      if (wanted == ChunkClass::kTied && last_stage > 0)
+        chunk.tied_peer_stage = static_cast<int>(borrowed ? 0 : last_stage);
       chunks.push_back(std::move(chunk));
     }
   }

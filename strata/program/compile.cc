@@ -10,7 +10,9 @@
 namespace strata {
 namespace {
 
-bool contains(const std::vector<ProgramKind>& kinds, ProgramKind kind) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); }
+bool contains(const std::vector<ProgramKind>& kinds, ProgramKind kind) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
 
 Program expand(ProgramKind kind, const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                const std::vector<Booking>& persistent) {
@@ -37,7 +39,8 @@ ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& ki
     synchronize(program);
     pack(program);
     check(program);
-    for (int tier = 0; tier < kNumTiers; ++tier) set.arena_bytes[tier] = std::max(set.arena_bytes[tier], program.arena_bytes[tier]);
+    for (int tier = 0; tier < kNumTiers; ++tier)
+      set.arena_bytes[tier] = std::max(set.arena_bytes[tier], program.arena_bytes[tier]);
     set.programs.push_back(std::move(program));
   }
   return set;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler: order (schedule.h) -> expand (expand.h) -> place (place.h) -> pack and check (memory.h). Five pure functions;
-// this file calls them in turn for every program of a set. Milliseconds; called on every rank with the same input but its rank.
+// The compiler: order (schedule.h) -> expand (expand.h) -> place (place.h) -> pack and check (memory.h). Five pure
+// functions; this file calls them in turn for every program of a set. Milliseconds; called on every rank with the same
+// input but its rank.
 #pragma once
 
 #include <functional>

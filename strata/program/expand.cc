@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "strata/base/error.h"
 #include "strata/program/expand.h"
 
+#include "strata/base/error.h"
 #include "strata/program/builder.h"
 #include "strata/program/place.h"
 
@@ -17,7 +17,8 @@ void place_with_groups(Program& program, ProgramBuilder& builder, const ProgramS
 
 // Forward through all layers of the stage, with messages to the neighbours.
 Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
-                       const std::vector<Booking>& persistent, const std::string& name, Direction direction, int64_t tokens) {
+                       const std::vector<Booking>& persistent, const std::string& name, Direction direction,
+                       int64_t tokens) {
   ProgramBuilder builder(input, layers, set, persistent, name, tokens);
   const RankPlace& place = builder.place();
   const auto message = [&](Op op, int64_t stage, int booking, Access access) {
@@ -27,14 +28,18 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
     instruction.micro_batch = 0;
     instruction.uses.push_back({booking, access, Role::kMessage, -1});
   };
-  if (place.stage > 0) message(Op::kRecv, place.stage - 1, builder.book_tensor(place.first_layer, layers[place.first_layer].input, 0), Access::kWrite);
+  if (place.stage > 0)
+    message(Op::kRecv, place.stage - 1, builder.book_tensor(place.first_layer, layers[place.first_layer].input, 0),
+            Access::kWrite);
   for (int layer = place.first_layer; layer < place.end_layer; ++layer) {
     if (set.cache_booking[layer] >= 0) builder.bind(layer, attention_tensor::kKvCache, 0, set.cache_booking[layer]);
-    for (size_t segment = 0; segment < layers[layer].segments.size(); ++segment) builder.run(layer, static_cast<int>(segment), direction, 0);
+    for (size_t segment = 0; segment < layers[layer].segments.size(); ++segment)
+      builder.run(layer, static_cast<int>(segment), direction, 0);
     if (layer + 1 < place.end_layer) builder.hand_over_output(layer, 0);
   }
   const int last = place.end_layer - 1;
-  if (place.stage + 1 < place.stages) message(Op::kSend, place.stage + 1, builder.complete(last, layers[last].output, 0), Access::kRead);
+  if (place.stage + 1 < place.stages)
+    message(Op::kSend, place.stage + 1, builder.complete(last, layers[last].output, 0), Access::kRead);
   Program program = builder.finish();
   place_with_groups(program, builder, set);
   return program;
@@ -42,17 +47,21 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
 
 }  // namespace
 
-Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent) {
-  return expand_forward(input, layers, set, persistent, "evaluation", Direction::kForward, input.plan.micro_batch * input.seq);
+Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                          const std::vector<Booking>& persistent) {
+  return expand_forward(input, layers, set, persistent, "evaluation", Direction::kForward,
+                        input.plan.micro_batch * input.seq);
 }
 
-Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent) {
+Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                      const std::vector<Booking>& persistent) {
   return expand_forward(input, layers, set, persistent, "decode", Direction::kDecode, input.decode_tokens);
 }
 
-// Every rank writes what it owns: at ZeRO 0 the first replica, from ZeRO 1 on every rank its shard. With a separate master copy
-// the rounded parameters are not saved: they follow from it.
-Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent) {
+// Every rank writes what it owns: at ZeRO 0 the first replica, from ZeRO 1 on every rank its shard. With a separate
+// master copy the rounded parameters are not saved: they follow from it.
+Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                    const std::vector<Booking>& persistent) {
   ProgramBuilder builder(input, layers, set, persistent, "save", 0);
   const auto copy = [&](int chunk, int from, Role role, int index, const std::string& name) {
     const int to = builder.book(name, 4 * set.chunks[chunk].owned_elements(), BookingKind::kCheckpoint, Tier::kDisk);
@@ -66,9 +75,11 @@ Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& lay
   for (int chunk = 0; chunk < static_cast<int>(set.chunks.size()); ++chunk) {
     const Chunk& entry = set.chunks[chunk];
     if (entry.tied_alias || !entry.first_copy || (entry.zero == 0 && entry.shard > 0)) continue;
-    if (!has_master) copy(chunk, set.parameter_booking[chunk], Role::kParameter, chunk, entry.name + ".parameters.saved");
+    if (!has_master)
+      copy(chunk, set.parameter_booking[chunk], Role::kParameter, chunk, entry.name + ".parameters.saved");
     for (size_t state = 0; state < states.size(); ++state)
-      copy(chunk, set.state_booking[chunk][state], Role::kState, static_cast<int>(state), fmt::format("{}.{}.saved", entry.name, states[state]));
+      copy(chunk, set.state_booking[chunk][state], Role::kState, static_cast<int>(state),
+           fmt::format("{}.{}.saved", entry.name, states[state]));
   }
   Program program = builder.finish();
   program.groups = builder.groups();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The expand function of the compiler: every segment of every scheduled micro-batch as a run, and the communication between
-// them, inserted where a producer's layout is not the consumer's. The result has no waits and no offsets yet. Pure.
+// The expand function of the compiler: every segment of every scheduled micro-batch as a run, and the communication
+// between them, inserted where a producer's layout is not the consumer's. The result has no waits and no offsets yet.
+// Pure.
 #pragma once
 
 #include "strata/program/chunks.h"
@@ -8,13 +9,18 @@
 
 namespace strata {
 
-// Persistent bookings of a set: parameters, optimizer states, batch sheet, scalars, caches. Fills everything but `programs`.
-ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& layers, bool with_optimizer, bool with_cache,
-                       std::vector<Booking>& bookings);
+// Persistent bookings of a set: parameters, optimizer states, batch sheet, scalars, caches. Fills everything but
+// `programs`.
+ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& layers, bool with_optimizer,
+                       bool with_cache, std::vector<Booking>& bookings);
 
-Program expand_step(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent);
-Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent);
-Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent);
-Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent);
+Program expand_step(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                    const std::vector<Booking>& persistent);
+Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                          const std::vector<Booking>& persistent);
+Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                      const std::vector<Booking>& persistent);
+Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                    const std::vector<Booking>& persistent);
 
 }  // namespace strata

@@ -8,23 +8,29 @@ namespace {
 
 class StepExpander {
  public:
-  StepExpander(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent)
-      : input_(input), layers_(layers), set_(set), builder_(input, layers, set, persistent, "step", input.plan.micro_batch * input.seq),
-        place_(builder_.place()), owned_gradient_(set.chunks.size(), -1) {}
+  StepExpander(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+               const std::vector<Booking>& persistent)
+      : input_(input),
+        layers_(layers),
+        set_(set),
+        builder_(input, layers, set, persistent, "step", input.plan.micro_batch * input.seq),
+        place_(builder_.place()),
+        owned_gradient_(set.chunks.size(), -1) {}
 
   Program expand() {
     Instruction& reset = builder_.emit(Op::kScalar, Queue::kCompute);
     reset.scalar = ScalarOp::kReset;
     reset.uses.push_back({set_.scalars_booking, Access::kReadWrite, Role::kScalars, -1});
-    const std::vector<ScheduleItem> order = one_forward_one_backward(place_.stage, place_.stages, input_.plan.accumulation);
+    const std::vector<ScheduleItem> order =
+        one_forward_one_backward(place_.stage, place_.stages, input_.plan.accumulation);
     for (size_t index = 0; index < order.size(); ++index) {
       if (!order[index].backward) {
         forward(order[index].micro_batch);
         continue;
       }
       backward(order[index].micro_batch);
-      // The stage before sends its next output first and then wants this gradient. In this order the lists of all ranks run to
-      // the end even one instruction at a time, so no wait that packing adds can stop them.
+      // The stage before sends its next output first and then wants this gradient. In this order the lists of all ranks
+      // run to the end even one instruction at a time, so no wait that packing adds can stop them.
       if (index + 1 < order.size() && !order[index + 1].backward) receive_input(order[index + 1].micro_batch);
       send_gradient(order[index].micro_batch);
     }
@@ -112,12 +118,15 @@ class StepExpander {
     }
     const int over = builder_.chunk_group(chunk);
     if (chunk.zero < 2) {
-      collective(chunk.zero == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, over, index, {{full, Access::kReadWrite}});
+      collective(chunk.zero == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, over, index,
+                 {{full, Access::kReadWrite}});
       owned_gradient_[index] = full;
       return;
     }
     const bool first = owned_gradient_[index] < 0;
-    if (first) owned_gradient_[index] = builder_.book(chunk.name + ".gradient_shard", 4 * chunk.shard_elements(), BookingKind::kGradient);
+    if (first)
+      owned_gradient_[index] =
+          builder_.book(chunk.name + ".gradient_shard", 4 * chunk.shard_elements(), BookingKind::kGradient);
     collective(CollectiveKind::kReduceScatter, over, index,
                {{full, Access::kRead}, {owned_gradient_[index], first ? Access::kWrite : Access::kReadWrite}});
     builder_.start_new_gradient(index);
@@ -137,8 +146,9 @@ class StepExpander {
     for (size_t index = 0; index < set_.chunks.size(); ++index) {
       const Chunk& chunk = set_.chunks[index];
       if (chunk.tied_peer_stage < 0) continue;
-      message(chunk.tied_alias ? Op::kSend : Op::kRecv, Queue::kBackwardPipe, neighbour(chunk.tied_peer_stage), chunk.owned_elements(), -1,
-              owned_gradient_[index], chunk.tied_alias ? Access::kRead : Access::kReadWrite);
+      message(chunk.tied_alias ? Op::kSend : Op::kRecv, Queue::kBackwardPipe, neighbour(chunk.tied_peer_stage),
+              chunk.owned_elements(), -1, owned_gradient_[index],
+              chunk.tied_alias ? Access::kRead : Access::kReadWrite);
     }
   }
 
@@ -146,8 +156,8 @@ class StepExpander {
     for (size_t index = 0; index < set_.chunks.size(); ++index) {
       const Chunk& chunk = set_.chunks[index];
       if (chunk.tied_peer_stage < 0) continue;
-      message(chunk.tied_alias ? Op::kRecv : Op::kSend, Queue::kForwardPipe, neighbour(chunk.tied_peer_stage), chunk.owned_elements(), -1,
-              set_.parameter_booking[index]);
+      message(chunk.tied_alias ? Op::kRecv : Op::kSend, Queue::kForwardPipe, neighbour(chunk.tied_peer_stage),
+              chunk.owned_elements(), -1, set_.parameter_booking[index]);
     }
   }
 
@@ -174,7 +184,8 @@ class StepExpander {
     }
     Instruction& finish = builder_.emit(Op::kScalar, Queue::kCompute);
     finish.scalar = ScalarOp::kFinishNorm;
-    finish.uses = {{set_.norms_booking, Access::kRead, Role::kScalars, -1}, {set_.scalars_booking, Access::kReadWrite, Role::kScalars, -1}};
+    finish.uses = {{set_.norms_booking, Access::kRead, Role::kScalars, -1},
+                   {set_.scalars_booking, Access::kReadWrite, Role::kScalars, -1}};
   }
 
   void update(int index) {
@@ -186,13 +197,15 @@ class StepExpander {
                    {set_.parameter_booking[index], Access::kReadWrite, Role::kParameter, index},
                    {set_.scalars_booking, Access::kRead, Role::kScalars, -1}};
     for (size_t state = 0; state < set_.state_booking[index].size(); ++state)
-      update.uses.push_back({set_.state_booking[index][state], Access::kReadWrite, Role::kState, static_cast<int>(state)});
+      update.uses.push_back(
+          {set_.state_booking[index][state], Access::kReadWrite, Role::kState, static_cast<int>(state)});
   }
 
   void gather_updated(int index) {
     const Chunk& chunk = set_.chunks[index];
     if (chunk.num_shards == 1 || chunk.zero == 0 || chunk.zero == 3) return;
-    collective(CollectiveKind::kAllGather, builder_.chunk_group(chunk), index, {{set_.parameter_booking[index], Access::kReadWrite}});
+    collective(CollectiveKind::kAllGather, builder_.chunk_group(chunk), index,
+               {{set_.parameter_booking[index], Access::kReadWrite}});
   }
 
   Program place_gathers(Program program) {
@@ -208,13 +221,14 @@ class StepExpander {
   const ProgramSet& set_;
   ProgramBuilder builder_;
   RankPlace place_;
-  int num_received_ = 0;  // inputs of micro-batches from the stage before
+  int num_received_ = 0;             // inputs of micro-batches from the stage before
   std::vector<int> owned_gradient_;  // by chunk: what norm and update read
 };
 
 }  // namespace
 
-Program expand_step(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, const std::vector<Booking>& persistent) {
+Program expand_step(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                    const std::vector<Booking>& persistent) {
   return StepExpander(input, layers, set, persistent).expand();
 }
 

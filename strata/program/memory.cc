@@ -96,7 +96,8 @@ struct Slot {
 
  private:
   std::vector<std::pair<int, int>>::const_iterator next_after(const Lifetime& lifetime) const {
-    return std::partition_point(busy.begin(), busy.end(), [&](const auto& other) { return other.second < lifetime.first; });
+    return std::partition_point(busy.begin(), busy.end(),
+                                [&](const auto& other) { return other.second < lifetime.first; });
   }
 };
 
@@ -114,8 +115,10 @@ int64_t lowest_gap(const std::vector<Slot>& slots, const Lifetime& lifetime, int
 int64_t pack_transient(Program& program, const std::vector<Lifetime>& lifetimes, Tier tier, int64_t base) {
   std::vector<int> order;
   for (int index = 0; index < static_cast<int>(program.bookings.size()); ++index)
-    if (!program.bookings[index].persistent && program.bookings[index].tier == tier && lifetimes[index].first >= 0) order.push_back(index);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return program.bookings[a].bytes > program.bookings[b].bytes; });
+    if (!program.bookings[index].persistent && program.bookings[index].tier == tier && lifetimes[index].first >= 0)
+      order.push_back(index);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return program.bookings[a].bytes > program.bookings[b].bytes; });
   int64_t end = base;
   std::vector<Slot> slots;
   for (int index : order) {
@@ -123,7 +126,9 @@ int64_t pack_transient(Program& program, const std::vector<Lifetime>& lifetimes,
     const int64_t bytes = round_up(booking.bytes);
     booking.offset = lowest_gap(slots, lifetimes[index], base, bytes);
     end = std::max(end, booking.offset + bytes);
-    const auto begins_before = [&](const Slot& slot) { return std::pair{slot.begin, slot.end} < std::pair{booking.offset, booking.offset + bytes}; };
+    const auto begins_before = [&](const Slot& slot) {
+      return std::pair{slot.begin, slot.end} < std::pair{booking.offset, booking.offset + bytes};
+    };
     auto slot = std::partition_point(slots.begin(), slots.end(), begins_before);
     if (slot == slots.end() || slot->begin != booking.offset || slot->end != booking.offset + bytes)
       slot = slots.insert(slot, {booking.offset, booking.offset + bytes, {}});
@@ -132,13 +137,16 @@ int64_t pack_transient(Program& program, const std::vector<Lifetime>& lifetimes,
   return end;
 }
 
-// Pairs (earlier, later) of bookings that have the same bytes one directly after the other. Order is transitive, so these pairs
-// stand for all that share bytes. A pair whose lives overlap is one, too.
-std::vector<std::pair<int, int>> successions(const Program& program, const std::vector<Lifetime>& lifetimes, Tier tier) {
+// Pairs (earlier, later) of bookings that have the same bytes one directly after the other. Order is transitive, so
+// these pairs stand for all that share bytes. A pair whose lives overlap is one, too.
+std::vector<std::pair<int, int>> successions(const Program& program, const std::vector<Lifetime>& lifetimes,
+                                             Tier tier) {
   std::vector<int> by_first;
   for (int index = 0; index < static_cast<int>(program.bookings.size()); ++index)
-    if (program.bookings[index].tier == tier && lifetimes[index].first >= 0 && program.bookings[index].bytes > 0) by_first.push_back(index);
-  std::stable_sort(by_first.begin(), by_first.end(), [&](int a, int b) { return lifetimes[a].first < lifetimes[b].first; });
+    if (program.bookings[index].tier == tier && lifetimes[index].first >= 0 && program.bookings[index].bytes > 0)
+      by_first.push_back(index);
+  std::stable_sort(by_first.begin(), by_first.end(),
+                   [&](int a, int b) { return lifetimes[a].first < lifetimes[b].first; });
   std::map<int64_t, std::pair<int64_t, int>> owners;  // begin -> end and booking; disjoint
   std::vector<std::pair<int, int>> pairs;
   for (int index : by_first) {
@@ -171,8 +179,8 @@ std::vector<std::vector<int>> reuse_edges(const Program& program, const std::vec
   return edges;
 }
 
-// Adds the waits of one instruction for all of `before` that are not known to be finished, latest first: what the others
-// need is then often known already, and no wait is redundant.
+// Adds the waits of one instruction for all of `before` that are not known to be finished, latest first: what the
+// others need is then often known already, and no wait is redundant.
 void wait_for_all(HappensBefore& order, Instruction& instruction, int index, std::vector<int> before) {
   std::sort(before.begin(), before.end(), std::greater<>());
   for (int earlier : before)
@@ -200,8 +208,8 @@ std::vector<Lifetime> with_persistent(std::vector<Lifetime> lifetimes, const Pro
 void check_shared_bytes(const Program& program, const HappensBefore& order, Tier tier) {
   const std::vector<Lifetime> lifetimes = with_persistent(find_lifetimes(program), program);
   for (const auto& [earlier, later] : successions(program, lifetimes, tier)) {
-    STRATA_CHECK(!lifetimes[earlier].overlaps(lifetimes[later]), "{}: {} and {} share bytes while both live", program.name,
-                 program.bookings[earlier].name, program.bookings[later].name);
+    STRATA_CHECK(!lifetimes[earlier].overlaps(lifetimes[later]), "{}: {} and {} share bytes while both live",
+                 program.name, program.bookings[earlier].name, program.bookings[later].name);
     for (int first : lifetimes[later].first_on)
       for (int last : lifetimes[earlier].last_on)
         STRATA_CHECK(first < 0 || last < 0 || order.ordered(last, first), "{}: {} may overwrite {}", program.name,
@@ -247,12 +255,14 @@ void check(const Program& program) {
     order.append(instruction);
     for (const Use& use : instruction.uses) {
       const Booking& booking = program.bookings[use.booking];
-      STRATA_CHECK(booking.offset >= 0 && booking.offset + booking.bytes <= program.arena_bytes[static_cast<size_t>(booking.tier)],
+      STRATA_CHECK(booking.offset >= 0 &&
+                       booking.offset + booking.bytes <= program.arena_bytes[static_cast<size_t>(booking.tier)],
                    "{}: booking {} lies outside the arena", program.name, booking.name);
       STRATA_CHECK(use.access == Access::kWrite || booking.persistent || accesses[use.booking].last_write >= 0,
                    "{}: instruction {} reads {}, which nothing wrote", program.name, index, booking.name);
       for (int before : conflicts(accesses[use.booking], use))
-        STRATA_CHECK(before == index || order.ordered(before, index), "{}: instructions {} and {} use {} in no order", program.name, before, index, booking.name);
+        STRATA_CHECK(before == index || order.ordered(before, index), "{}: instructions {} and {} use {} in no order",
+                     program.name, before, index, booking.name);
     }
     for (const Use& use : instruction.uses) record(accesses[use.booking], use, index, instruction.queue);
   }
@@ -280,8 +290,9 @@ Ledger ledger(const Program& program, Tier tier) {
   }
   for (size_t index = 0; index < program.bookings.size(); ++index) {
     const Booking& booking = program.bookings[index];
-    const bool alive = booking.persistent || (lifetimes[index].first >= 0 && lifetimes[index].first <= result.peak_instruction &&
-                                              lifetimes[index].last >= result.peak_instruction);
+    const bool alive =
+        booking.persistent || (lifetimes[index].first >= 0 && lifetimes[index].first <= result.peak_instruction &&
+                               lifetimes[index].last >= result.peak_instruction);
     if (booking.tier == tier && alive) result.bytes[static_cast<size_t>(booking.kind)] += booking.bytes;
   }
   result.arena_bytes = program.arena_bytes[static_cast<size_t>(tier)];

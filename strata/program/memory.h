@@ -9,13 +9,13 @@ namespace strata {
 // Adds the waits that conflicting uses of one booking on different queues need (in list order), and no redundant ones.
 void synchronize(Program& program);
 
-// Gives every booking an address: persistent ones one after the other, then transient ones; two transient bookings share bytes only if
-// all uses of one come before the first use of the other in the list, and the waits that guarantee it are added (again none
-// redundant).
+// Gives every booking an address: persistent ones one after the other, then transient ones; two transient bookings
+// share bytes only if all uses of one come before the first use of the other in the list, and the waits that guarantee
+// it are added (again none redundant).
 void pack(Program& program);
 
-// Proves, and aborts with the instruction otherwise: no unordered conflicting access, also through shared bytes; every read
-// written before; waits point backwards; bookings inside the arena.
+// Proves, and aborts with the instruction otherwise: no unordered conflicting access, also through shared bytes; every
+// read written before; waits point backwards; bookings inside the arena.
 void check(const Program& program);
 
 // Bytes of bookings that are alive at the fullest moment, per kind, on one tier: the memory ledger.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known to be finished when an instruction starts: vector clocks over the queues, from queue order and waits. Pure.
+// What is known to be finished when an instruction starts: vector clocks over the queues, from queue order and waits.
+// Pure.
 #pragma once
 
 #include <array>
@@ -32,8 +33,8 @@ class HappensBefore {
   void join(Clock& clock, Queue queue, int count) const;
 
   const Program& program_;
-  std::vector<int> positions_;                          // inside its queue
-  std::array<std::vector<int>, kNumQueues> by_queue_;   // instruction indices
+  std::vector<int> positions_;                         // inside its queue
+  std::array<std::vector<int>, kNumQueues> by_queue_;  // instruction indices
   std::vector<Clock> clocks_;
 };
 

@@ -6,7 +6,9 @@
 namespace strata {
 namespace {
 
-bool needs_gather(const ProgramSet& set, int chunk) { return set.chunks[chunk].zero == 3 && set.chunks[chunk].num_shards > 1; }
+bool needs_gather(const ProgramSet& set, int chunk) {
+  return set.chunks[chunk].zero == 3 && set.chunks[chunk].num_shards > 1;
+}
 
 // Consecutive runs of one layer: its chunks are gathered once for all of them.
 struct Visit {
@@ -48,7 +50,8 @@ void place_chunks(Program& program, const ProgramSet& set, const std::vector<int
         const int chunk = chunk_of_booking[use.booking];
         if (!visit.slots.contains(chunk)) {
           const Booking shard = program.bookings[use.booking];
-          program.bookings.push_back({set.chunks[chunk].name + ".gathered", shard.bytes * set.chunks[chunk].num_shards, BookingKind::kGathered, Tier::kDevice, false, -1});
+          program.bookings.push_back({set.chunks[chunk].name + ".gathered", shard.bytes * set.chunks[chunk].num_shards,
+                                      BookingKind::kGathered, Tier::kDevice, false, -1});
           visit.slots[chunk] = static_cast<int>(program.bookings.size()) - 1;
           Instruction gather{};
           gather.op = Op::kCollective;
@@ -57,7 +60,8 @@ void place_chunks(Program& program, const ProgramSet& set, const std::vector<int
           gather.group = chunk_groups[chunk];
           gather.chunk = chunk;
           gather.elements = set.chunks[chunk].elements;
-          gather.uses = {{use.booking, Access::kRead, Role::kMessage, chunk}, {visit.slots[chunk], Access::kWrite, Role::kMessage, chunk}};
+          gather.uses = {{use.booking, Access::kRead, Role::kMessage, chunk},
+                         {visit.slots[chunk], Access::kWrite, Role::kMessage, chunk}};
           gathers_before[issue].push_back(std::move(gather));
         }
         use.booking = visit.slots[chunk];

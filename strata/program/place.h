@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The place function of the compiler: chunks whose parameters are sharded (ZeRO 3) are gathered into a slot one layer before
-// their use and released after the layer. Pure.
+// The place function of the compiler: chunks whose parameters are sharded (ZeRO 3) are gathered into a slot one layer
+// before their use and released after the layer. Pure.
 #pragma once
 
 #include "strata/program/program.h"

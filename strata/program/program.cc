@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "strata/base/error.h"
 #include "strata/program/program.h"
 
 #include <algorithm>
+
+#include "strata/base/error.h"
 
 namespace strata {
 namespace {
@@ -34,7 +35,8 @@ const Program* ProgramSet::find(std::string_view name) const {
 }
 
 std::string_view queue_name(Queue queue) {
-  constexpr std::array<std::string_view, kNumQueues> names = {"compute", "tensor", "data", "forward-pipe", "backward-pipe", "to-disk"};
+  constexpr std::array<std::string_view, kNumQueues> names = {"compute",      "tensor",        "data",
+                                                              "forward-pipe", "backward-pipe", "to-disk"};
   return names[static_cast<size_t>(queue)];
 }
 
@@ -44,8 +46,9 @@ std::string_view op_name(Op op) {
 }
 
 std::string_view booking_kind_name(BookingKind kind) {
-  constexpr std::array<std::string_view, kNumBookingKinds> names = {"parameters", "gradients", "optimizer", "activations", "workspace",
-                                                                    "gathered", "batch", "scalars", "cache", "checkpoint"};
+  constexpr std::array<std::string_view, kNumBookingKinds> names = {
+      "parameters", "gradients", "optimizer", "activations", "workspace",
+      "gathered",   "batch",     "scalars",   "cache",       "checkpoint"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -53,11 +56,13 @@ std::string instruction_name(const Instruction& instruction, const std::vector<L
   switch (instruction.op) {
     case Op::kRun: {
       const LayerDecl& layer = layers[instruction.layer];
-      std::string text = fmt::format("run {}.{} {}", layer.name, layer.segments[instruction.segment].name, direction_name(instruction.direction));
+      std::string text = fmt::format("run {}.{} {}", layer.name, layer.segments[instruction.segment].name,
+                                     direction_name(instruction.direction));
       if (instruction.recomputed >= 0) text += fmt::format(" {}", layer.tensors[instruction.recomputed].name);
       return text + fmt::format(" mb{}", instruction.micro_batch);
     }
-    case Op::kCollective: return fmt::format("{} {} elements", collective_name(instruction.collective), instruction.elements);
+    case Op::kCollective:
+      return fmt::format("{} {} elements", collective_name(instruction.collective), instruction.elements);
     case Op::kSend: return fmt::format("send {} elements to rank {}", instruction.elements, instruction.peer);
     case Op::kRecv: return fmt::format("recv {} elements from rank {}", instruction.elements, instruction.peer);
     case Op::kCopy: return "copy to disk";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan compiled for one rank: flat lists of instructions over planned memory. Plain data, made by strata/program/compile.h,
-// run by strata/exec, timed by strata/program/replay.h. Queues start and end their instructions in order; an instruction
-// starts when the ones it waits for are done. Sends are rendezvous. Pure.
+// The plan compiled for one rank: flat lists of instructions over planned memory. Plain data, made by
+// strata/program/compile.h, run by strata/exec, timed by strata/program/replay.h. Queues start and end their
+// instructions in order; an instruction starts when the ones it waits for are done. Sends are rendezvous. Pure.
 #pragma once
 
 #include <array>
@@ -25,7 +25,17 @@ enum class Tier : uint8_t { kDevice, kDisk, kCount };
 constexpr int kNumTiers = static_cast<int>(Tier::kCount);
 
 enum class BookingKind : uint8_t {
-  kParameter, kGradient, kOptimizer, kActivation, kWorkspace, kGathered, kBatch, kScalars, kCache, kCheckpoint, kCount
+  kParameter,
+  kGradient,
+  kOptimizer,
+  kActivation,
+  kWorkspace,
+  kGathered,
+  kBatch,
+  kScalars,
+  kCache,
+  kCheckpoint,
+  kCount
 };
 constexpr int kNumBookingKinds = static_cast<int>(BookingKind::kCount);
 
@@ -52,7 +62,8 @@ struct Use {
 };
 
 enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather };
-// What the small table of numbers does: cleared before a step, squared norm of a gradient chunk, then clip factor and finite flag.
+// What the small table of numbers does: cleared before a step, squared norm of a gradient chunk, then clip factor and
+// finite flag.
 enum class ScalarOp : uint8_t { kReset, kChunkNorm, kFinishNorm };
 
 // Wait until queue `queue` has finished its first `count` instructions.
@@ -67,15 +78,15 @@ struct Instruction {
   Direction direction = Direction::kForward;  // run
   CollectiveKind collective = CollectiveKind::kAllReduce;
   ScalarOp scalar = ScalarOp::kReset;
-  bool if_finite = false;    // skipped when the step's gradient is not finite
-  int layer = -1;            // run: global layer index
-  int segment = -1;          // run
-  int recomputed = -1;       // run in Direction::kRecompute: the tensor
-  int micro_batch = -1;      // run, send, recv
-  int chunk = -1;            // update, chunk norm, gathers and reductions
-  int group = -1;            // collective: index in Program::groups
-  int peer = -1;             // send, recv: global rank
-  int64_t elements = 0;      // collective: of the whole buffer; send, recv: of the message
+  bool if_finite = false;  // skipped when the step's gradient is not finite
+  int layer = -1;          // run: global layer index
+  int segment = -1;        // run
+  int recomputed = -1;     // run in Direction::kRecompute: the tensor
+  int micro_batch = -1;    // run, send, recv
+  int chunk = -1;          // update, chunk norm, gathers and reductions
+  int group = -1;          // collective: index in Program::groups
+  int peer = -1;           // send, recv: global rank
+  int64_t elements = 0;    // collective: of the whole buffer; send, recv: of the message
   std::vector<Use> uses;
   std::vector<Wait> waits;
 };
@@ -109,13 +120,13 @@ struct Chunk {
   std::string name;
   int layer = -1;
   std::vector<ChunkTensor> tensors;
-  int64_t elements = 0;   // padded
-  int64_t num_shards = 1; // ranks that hold the same bytes; states are split over them from ZeRO 1 on
-  int64_t shard = 0;      // this rank's
+  int64_t elements = 0;    // padded
+  int64_t num_shards = 1;  // ranks that hold the same bytes; states are split over them from ZeRO 1 on
+  int64_t shard = 0;       // this rank's
   int zero = 0;
-  bool over_tp = false;   // the replicas are dp x tp ranks, otherwise dp
-  int64_t copies = 1;     // further ranks per shard that hold the same bytes (tp ranks of a replicated tensor)
-  bool first_copy = true; // this rank's copy is the one that counts in norms and is saved
+  bool over_tp = false;      // the replicas are dp x tp ranks, otherwise dp
+  int64_t copies = 1;        // further ranks per shard that hold the same bytes (tp ranks of a replicated tensor)
+  bool first_copy = true;    // this rank's copy is the one that counts in norms and is saved
   int tied_peer_stage = -1;  // the tied token table: the other stage that holds it; -1 otherwise
   bool tied_alias = false;   // this stage only borrows it
   int64_t shard_elements() const { return elements / num_shards; }
@@ -125,16 +136,16 @@ struct Chunk {
   int64_t owned_elements() const { return zero == 0 ? elements : shard_elements(); }
 };
 
-// The programs of one rank over one memory map. Chunk c's parameter booking is parameter_booking[c]; its optimizer states are
-// state_booking[c][s] in the order of optimizer_states().
+// The programs of one rank over one memory map. Chunk c's parameter booking is parameter_booking[c]; its optimizer
+// states are state_booking[c][s] in the order of optimizer_states().
 struct ProgramSet {
   int rank = 0;
   std::vector<Chunk> chunks;  // of this rank's stage
   std::vector<int> parameter_booking;
   std::vector<std::vector<int>> state_booking;
-  int batch_booking = -1;    // the batch sheet of a step
-  int scalars_booking = -1;  // a StepScalars
-  int norms_booking = -1;    // (doubles) squared norm of every chunk tensor, in chunk order
+  int batch_booking = -1;          // the batch sheet of a step
+  int scalars_booking = -1;        // a StepScalars
+  int norms_booking = -1;          // (doubles) squared norm of every chunk tensor, in chunk order
   std::vector<int> cache_booking;  // by layer: KV cache; -1 without
   std::vector<Program> programs;
   std::array<int64_t, kNumTiers> arena_bytes{};  // the largest of the programs

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/program/replay.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
-
-#include <fmt/format.h>
 
 namespace strata {
 namespace {
@@ -19,7 +19,8 @@ struct QueueState {
 
 class Replay {
  public:
-  Replay(std::span<const Program> programs, const Duration& duration) : programs_(programs), duration_(duration), queues_(programs.size()) {
+  Replay(std::span<const Program> programs, const Duration& duration)
+      : programs_(programs), duration_(duration), queues_(programs.size()) {
     for (size_t rank = 0; rank < programs.size(); ++rank)
       for (const Instruction& instruction : programs[rank].instructions)
         queues_[rank][static_cast<size_t>(instruction.queue)].instructions.push_back(&instruction);
@@ -62,7 +63,8 @@ class Replay {
       return other.op == Op::kCollective && mine.collective == other.collective &&
              programs_[rank].groups[mine.group].ranks == programs_[other_rank].groups[other.group].ranks;
     const Op expected = mine.op == Op::kSend ? Op::kRecv : Op::kSend;
-    return other.op == expected && other.peer == rank && mine.peer == other_rank && mine.micro_batch == other.micro_batch;
+    return other.op == expected && other.peer == rank && mine.peer == other_rank &&
+           mine.micro_batch == other.micro_batch;
   }
 
   bool step(int rank, int queue) {
@@ -91,8 +93,9 @@ class Replay {
         const QueueState& state = queues_[rank][queue];
         if (!state.finish.empty()) last = std::max(last, state.finish.back());
         if (!state.done())
-          result.blocked.push_back(fmt::format("rank {} {} queue: instruction {} ({}) never starts", rank, queue_name(static_cast<Queue>(queue)),
-                                               state.finish.size(), op_name(state.next().op)));
+          result.blocked.push_back(fmt::format("rank {} {} queue: instruction {} ({}) never starts", rank,
+                                               queue_name(static_cast<Queue>(queue)), state.finish.size(),
+                                               op_name(state.next().op)));
       }
       result.rank_seconds.push_back(last);
       result.seconds = std::max(result.seconds, last);
@@ -107,10 +110,14 @@ class Replay {
 
 }  // namespace
 
-ReplayResult replay(std::span<const Program> programs, const Duration& duration) { return Replay(programs, duration).run(); }
+ReplayResult replay(std::span<const Program> programs, const Duration& duration) {
+  return Replay(programs, duration).run();
+}
 
 double unit_duration(const Program&, const Instruction&) { return 1.0; }
 
-std::vector<std::string> check_world(std::span<const Program> programs) { return replay(programs, unit_duration).blocked; }
+std::vector<std::string> check_world(std::span<const Program> programs) {
+  return replay(programs, unit_duration).blocked;
+}
 
 }  // namespace strata

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes the programs of all ranks as events: queues in order, waits, rendezvous of sends and collectives. Times them under any
-// duration function and finds what can never run. Pure.
+// Executes the programs of all ranks as events: queues in order, waits, rendezvous of sends and collectives. Times them
+// under any duration function and finds what can never run. Pure.
 #pragma once
 
 #include <functional>

@@ -13,8 +13,8 @@ struct ScheduleItem {
   bool operator==(const ScheduleItem&) const = default;
 };
 
-// One-forward-one-backward (PipeDream-Flush; Narayanan et al., ICML'21): stage s of p runs min(p - 1 - s, m) forwards ahead, then
-// alternates, then drains. With one stage: forward and backward of each micro-batch in turn.
+// One-forward-one-backward (PipeDream-Flush; Narayanan et al., ICML'21): stage s of p runs min(p - 1 - s, m) forwards
+// ahead, then alternates, then drains. With one stage: forward and backward of each micro-batch in turn.
 std::vector<ScheduleItem> one_forward_one_backward(int64_t stage, int64_t num_stages, int64_t num_micro_batches);
 
 }  // namespace strata

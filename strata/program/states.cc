@@ -23,7 +23,8 @@ class StateBooker {
     const int64_t element_bytes = input_.precision == Precision::kF32 ? 4 : 2;
     for (const Chunk& chunk : set.chunks) {
       const int64_t elements = chunk.zero == 3 ? chunk.shard_elements() : chunk.elements;
-      set.parameter_booking.push_back(book(chunk.name + ".parameters", elements * element_bytes, BookingKind::kParameter));
+      set.parameter_booking.push_back(
+          book(chunk.name + ".parameters", elements * element_bytes, BookingKind::kParameter));
     }
   }
 
@@ -32,8 +33,8 @@ class StateBooker {
     for (size_t chunk = 0; chunk < set.chunks.size(); ++chunk) {
       if (set.chunks[chunk].tied_alias) continue;
       for (std::string_view state : states)
-        set.state_booking[chunk].push_back(
-            book(fmt::format("{}.{}", set.chunks[chunk].name, state), 4 * set.chunks[chunk].owned_elements(), BookingKind::kOptimizer));
+        set.state_booking[chunk].push_back(book(fmt::format("{}.{}", set.chunks[chunk].name, state),
+                                                4 * set.chunks[chunk].owned_elements(), BookingKind::kOptimizer));
     }
   }
 
@@ -42,7 +43,8 @@ class StateBooker {
       if (layers_[layer].kind != LayerKind::kAttention) continue;
       const int64_t width = layers_[layer].tensors[attention_tensor::kKvCache].width / input_.plan.layers[layer].tp;
       const int64_t element_bytes = input_.precision == Precision::kF32 ? 4 : 2;
-      set.cache_booking[layer] = book(layers_[layer].name + ".kv_cache", input_.decode_cache_tokens * width * element_bytes, BookingKind::kCache);
+      set.cache_booking[layer] = book(layers_[layer].name + ".kv_cache",
+                                      input_.decode_cache_tokens * width * element_bytes, BookingKind::kCache);
     }
   }
 
@@ -54,8 +56,8 @@ class StateBooker {
 
 }  // namespace
 
-ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& layers, bool with_optimizer, bool with_cache,
-                       std::vector<Booking>& bookings) {
+ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& layers, bool with_optimizer,
+                       bool with_cache, std::vector<Booking>& bookings) {
   ProgramSet set{};
   set.rank = input.rank;
   set.chunks = make_chunks(layers, input.plan, input.rank);
@@ -65,10 +67,12 @@ ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& 
   booker.book_parameters(set);
   if (with_optimizer) booker.book_optimizer(set);
   if (with_cache) booker.book_caches(set);
-  const int64_t training_bytes = input.plan.accumulation * micro_batch_bytes(input.plan.micro_batch * input.seq, input.plan.micro_batch);
+  const int64_t training_bytes =
+      input.plan.accumulation * micro_batch_bytes(input.plan.micro_batch * input.seq, input.plan.micro_batch);
   const int64_t decode_bytes = with_cache ? micro_batch_bytes(input.decode_tokens, 1) : 0;
   set.batch_booking = booker.book("batch", std::max(training_bytes, decode_bytes), BookingKind::kBatch);
-  set.scalars_booking = booker.book("scalars", (sizeof(StepScalars) + kLine - 1) / kLine * kLine, BookingKind::kScalars);
+  set.scalars_booking =
+      booker.book("scalars", (sizeof(StepScalars) + kLine - 1) / kLine * kLine, BookingKind::kScalars);
   int64_t num_tensors = 0;
   for (const Chunk& chunk : set.chunks) num_tensors += static_cast<int64_t>(chunk.tensors.size());
   set.norms_booking = booker.book("norms", 8 * num_tensors, BookingKind::kScalars);
