@@ -1,2 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0
-int main() { return 0; }
+// The `strata` command: parse, call, print. Exit codes: 0 done, 2 bad input, 1 failed run, 3 stopped by a signal after saving.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "strata/base/error.h"
+#include "strata/base/units.h"
+#include "strata/program/report.h"
+#include "strata/train/check_report.h"
+#include "strata/train/generation.h"
+#include "strata/train/model_evaluation.h"
+#include "strata/train/trainer.h"
+
+namespace {
+
+using Overrides = std::vector<std::pair<std::string, std::string>>;
+
+constexpr int kExitBadInput = 2;
+constexpr int kExitFailedRun = 1;
+constexpr int kExitStopped = 3;
+
+// "--optimizer.lr=3e-4" and "--optimizer.lr 3e-4" to {"optimizer.lr", "3e-4"}.
+Overrides parse_overrides(const std::vector<std::string>& arguments) {
+  Overrides overrides;
+  for (size_t index = 0; index < arguments.size(); ++index) {
+    const std::string& argument = arguments[index];
+    if (!argument.starts_with("--") || argument.find('.') == std::string::npos)
+      strata::throw_bad_input("unexpected argument '{}': options of the config look like --section.key=value", argument);
+    const size_t equals = argument.find('=');
+    if (equals != std::string::npos) {
+      overrides.push_back({argument.substr(2, equals - 2), argument.substr(equals + 1)});
+    } else if (index + 1 < arguments.size()) {
+      overrides.push_back({argument.substr(2), arguments[++index]});
+    } else {
+      strata::throw_bad_input("{} has no value: write {}=value", argument, argument);
+    }
+  }
+  return overrides;
+}
+
+int train(const std::string& config, const Overrides& overrides) {
+  strata::Trainer trainer(strata::read_train_config(config, overrides));
+  const strata::TrainResult result = trainer.train();
+  const std::string folder = trainer.workload().config.run.directory;
+  if (result.stopped) {
+    fmt::print("stopped after step {} and saved; the same command resumes\n", result.step);
+    return kExitStopped;
+  }
+  fmt::print("model       {}\nloss curve  {}/loss.svg\nlog         {}/metrics.csv\n", result.model_folder, folder, folder);
+  return 0;
+}
+
+int check(const std::string& config, const Overrides& overrides) {
+  fmt::print("{}", strata::check_report(strata::read_train_config(config, overrides)));
+  return 0;
+}
+
+int program(const std::string& config, const Overrides& overrides, const std::string& name) {
+  const auto workload = strata::make_workload(strata::read_train_config(config, overrides));
+  const strata::Program* chosen = workload->programs.find(name);
+  if (chosen == nullptr) strata::throw_bad_input("there is no program '{}': step, evaluation or save", name);
+  fmt::print("{}", strata::describe_program(*chosen, workload->layers));
+  return 0;
+}
+
+struct GenerateOptions {
+  std::string model;
+  std::string prompt;
+  int threads = 0;
+  strata::SamplingOptions sampling;
+};
+
+int generate(const GenerateOptions& options) {
+  strata::Generator generator(options.model, options.threads);
+  const std::vector<int32_t> prompt = generator.tokenizer().encode(options.prompt);
+  fmt::print("{}", options.prompt);
+  generator.generate(prompt, options.sampling, [&](int32_t token) {
+    fmt::print("{}", generator.tokenizer().decode(std::span(&token, 1)));
+    std::fflush(stdout);
+  });
+  fmt::print("\n");
+  return 0;
+}
+
+int evaluate(const strata::ModelEvaluationOptions& options) {
+  const strata::ModelEvaluation evaluation = strata::evaluate_model(options);
+  fmt::print("samples        {}\ntokens         {}\nloss           {:.6f}\nperplexity     {:.4f}\nbits per byte  {:.4f}\n", evaluation.result.samples,
+             evaluation.result.counted, evaluation.result.loss, evaluation.result.perplexity(), evaluation.bits_per_byte());
+  return 0;
+}
+
+CLI::App* add_config_command(CLI::App& app, const std::string& name, const std::string& help, std::string& config) {
+  CLI::App* command = app.add_subcommand(name, help + "; any option of the config can follow as --section.key=value");
+  command->add_option("config", config, "the run's TOML file")->required();
+  command->allow_extras();
+  return command;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Strata trains transformers that are larger than the memory they run in"};
+  app.require_subcommand(1);
+  std::string config;
+  CLI::App* train_command = add_config_command(app, "train", "Train, or resume, the run of a config", config);
+  CLI::App* check_command = add_config_command(app, "check", "Sizes, memory and disk of a run, without training", config);
+  CLI::App* program_command = add_config_command(app, "program", "A rank's instructions, with the bookings each one touches", config);
+  std::string program_name = "step";
+  program_command->add_option("--name", program_name, "step, evaluation or save");
+  CLI::App* options_command = app.add_subcommand("options", "Every option of the config: default, range, meaning");
+
+  GenerateOptions generation;
+  CLI::App* generate_command = app.add_subcommand("generate", "Continue a prompt with a trained model");
+  generate_command->add_option("--model", generation.model, "model folder")->required();
+  generate_command->add_option("--prompt", generation.prompt, "text to continue")->required();
+  generate_command->add_option("--max-tokens", generation.sampling.max_tokens, "most new tokens")->check(CLI::PositiveNumber);
+  generate_command->add_option("--temperature", generation.sampling.temperature, "0: always the likeliest token")->check(CLI::NonNegativeNumber);
+  generate_command->add_option("--top-k", generation.sampling.top_k, "only the k likeliest tokens; 0: all")->check(CLI::NonNegativeNumber);
+  generate_command->add_option("--top-p", generation.sampling.top_p, "only the likeliest tokens that make up p")->check(CLI::Range(0.0, 1.0));
+  generate_command->add_option("--seed", generation.sampling.seed, "of the sampling");
+  generate_command->add_option("--threads", generation.threads, "0: all cores");
+
+  strata::ModelEvaluationOptions evaluation;
+  CLI::App* eval_command = app.add_subcommand("eval", "Loss, perplexity and bits per byte of a model on text");
+  eval_command->add_option("--model", evaluation.model_folder, "model folder")->required();
+  eval_command->add_option("--data", evaluation.data, "text, JSONL or token files")->required();
+  eval_command->add_option("--seq", evaluation.seq, "tokens per sample; 0: the model's positions");
+  eval_command->add_option("--max-samples", evaluation.max_samples, "0: all");
+  eval_command->add_option("--threads", evaluation.threads, "0: all cores");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitBadInput;
+  }
+  if (*train_command) return train(config, parse_overrides(train_command->remaining()));
+  if (*check_command) return check(config, parse_overrides(check_command->remaining()));
+  if (*program_command) return program(config, parse_overrides(program_command->remaining()), program_name);
+  if (*generate_command) return generate(generation);
+  if (*eval_command) return evaluate(evaluation);
+  if (*options_command) fmt::print("{}", strata::options_markdown());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const strata::Error& error) {
+    fmt::print(stderr, "strata: {}\n", error.what());
+    return error.kind() == strata::ErrorKind::kBadInput ? kExitBadInput : kExitFailedRun;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "strata: failed: {}\n", error.what());
+    return kExitFailedRun;
+  }
+}

@@ -15,12 +15,14 @@ class ModelInstance {
   Executor& executor() { return executor_; }
   Team& team() { return team_; }
   std::byte* arena() { return arena_.base(); }
-  int64_t arena_bytes() const { return arena_.size_bytes(); }
 
  private:
   Arena arena_;
   Team team_;
   Executor executor_;
 };
+
+// Fills all parameters (their f32 masters, and the rounded copies of bf16) from a Hugging Face folder; strict (read_model_weights).
+void load_weights(const std::string& folder, const ModelSpec& model, const std::vector<LayerDecl>& layers, ModelInstance& instance);
 
 }  // namespace strata

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "strata/base/error.h"
+#include "strata/base/log.h"
+#include "strata/base/units.h"
+#include "strata/data/sampler.h"
+#include "strata/device/process_memory.h"
+#include "strata/hf/model_folder.h"
+#include "strata/hf/tokenizer_json.h"
+#include "strata/kernels/peak.h"
+#include "strata/optim/decay_groups.h"
+#include "strata/optim/schedule.h"
+#include "strata/program/memory.h"
+#include "strata/store/disk_file.h"
+#include "strata/train/console_metrics.h"
+#include "strata/train/csv_metrics.h"
+#include "strata/train/evaluation.h"
+#include "strata/train/flops.h"
+#include "strata/train/initialize.h"
+#include "strata/train/loss_curve.h"
+#include "strata/train/signals.h"
+#include "strata/train/tensorboard_metrics.h"
+#include "strata/train/trace.h"
+
+namespace strata {
+namespace {
+
+constexpr int64_t kMostBadStepsInARow = 100;
+constexpr int64_t kTracedSteps = 10;
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+std::vector<int64_t> sequence_lengths(const BatchSheet& sheet) {
+  std::vector<int64_t> lengths;
+  for (const MicroBatch& batch : sheet.micro_batches)
+    for (int64_t sequence = 0; sequence < batch.num_sequences(); ++sequence)
+      lengths.push_back(batch.offsets[sequence + 1] - batch.offsets[sequence]);
+  return lengths;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainConfig& config)
+    : workload_(make_workload(config)), folder_(config.run.directory),
+      corpus_(open_corpus(config, workload_->model, config.run.directory)),
+      instance_(std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs)) {
+  max_steps_ = count_steps();
+  validate_schedule(config.schedule, config.optimizer.lr, max_steps_);
+  for (int64_t index = 0; index < workload_->input.plan.accumulation; ++index)
+    storages_.push_back(executor().batch_storage(static_cast<int>(index)));
+  load_or_initialize();
+  folder_.describe(*workload_);
+}
+
+Trainer::~Trainer() = default;
+
+int64_t Trainer::count_steps() const {
+  const TrainConfig& config = workload_->config;
+  if (config.train.max_steps > 0) return config.train.max_steps;
+  const double samples = config.train.epochs * static_cast<double>(corpus_.train->num_samples());
+  return static_cast<int64_t>(std::ceil(samples / static_cast<double>(workload_->global_batch()) - 1e-9));
+}
+
+void Trainer::load_or_initialize() {
+  const TrainConfig& config = workload_->config;
+  std::vector<std::string> warnings;
+  std::optional<CheckpointInfo> checkpoint;
+  remove_unfinished_checkpoints(config.run.directory);
+  if (config.train.resume != ResumeMode::kNever) checkpoint = find_latest_complete(config.run.directory, warnings);
+  for (const std::string& warning : warnings) log_warning("{}", warning);
+  if (checkpoint) return resume(*checkpoint);
+  if (config.train.resume == ResumeMode::kMust)
+    throw_bad_input("train.resume is \"must\" and {} holds no checkpoint: use \"auto\" for a first start", config.run.directory);
+  if (config.model.weights == "random") {
+    initialize_parameters(workload_->model, workload_->layers, config.run.seed, executor(), instance_->team());
+  } else {
+    load_weights(config.model.weights, workload_->model, workload_->layers, *instance_);
+  }
+  state_.data_fingerprint = checksum_hex(corpus_.train->fingerprint());
+}
+
+void Trainer::resume(const CheckpointInfo& checkpoint) {
+  const TrainConfig& config = workload_->config;
+  state_ = read_checkpoint(checkpoint, states());
+  const std::string fingerprint = checksum_hex(corpus_.train->fingerprint());
+  if (state_.data_fingerprint != fingerprint)
+    throw_bad_input("{} was trained on data with fingerprint {} and this is {}: give the same data, or another run.directory", checkpoint.folder,
+                    state_.data_fingerprint, fingerprint);
+  if (state_.peak_learning_rate != config.optimizer.lr) {
+    const double used = config.train.resume_lr_from_checkpoint ? state_.peak_learning_rate : config.optimizer.lr;
+    log_info("learning rate: checkpoint {}, config {}, using {} (train.resume_lr_from_checkpoint = {})", state_.peak_learning_rate,
+             config.optimizer.lr, used, config.train.resume_lr_from_checkpoint);
+    workload_->config.optimizer.lr = used;
+  }
+  log_info("resumed from {} at step {}", checkpoint.folder, state_.step);
+}
+
+void Trainer::open_log() {
+  const TrainConfig& config = workload_->config;
+  writers_.push_back(std::make_unique<CsvMetrics>(folder_.metrics_csv(), state_.step));
+  if (config.log.tensorboard) writers_.push_back(std::make_unique<TensorboardMetrics>(folder_.tensorboard(), state_.step));
+  writers_.push_back(std::make_unique<ConsoleMetrics>(stdout, ConsoleOptions{max_steps_, config.log.every}));
+  peak_flops_ = kernels::measure_peak_flops(instance_->team());
+}
+
+void Trainer::log_start() const {
+  const DecayGroups groups = decay_groups(workload_->layers, workload_->config.optimizer);
+  log_info("model: {} parameters; {} tensors with weight decay {}, {} without", format_count(count_parameters(workload_->layers)),
+           groups.decay.size(), workload_->config.optimizer.weight_decay, groups.no_decay.size());
+  log_info("without decay: {}", fmt::join(groups.no_decay, " "));
+  log_info("data: {} samples of up to {} tokens, fingerprint {}", corpus_.train->num_samples(), corpus_.train->seq(), state_.data_fingerprint);
+  if (corpus_.validation)
+    log_info("validation: {} samples, fingerprint {}", corpus_.validation->num_samples(), checksum_hex(corpus_.validation->fingerprint()));
+  log_info("memory: arena {}, threads {}", format_bytes(workload_->programs.arena_bytes[0]), workload_->input.plan.threads);
+  if (workload_->input.plan.threads > available_threads())
+    log_warning("{} threads on {} cores this process may use: expect a slow run", workload_->input.plan.threads, available_threads());
+}
+
+StepMetrics Trainer::step() {
+  const TrainConfig& config = workload_->config;
+  const Stopwatch total;
+  StepMetrics metrics;
+  BatchSheet sheet;
+  const int64_t left = config.train.epochs > 0
+                           ? static_cast<int64_t>(std::llround(config.train.epochs * static_cast<double>(corpus_.train->num_samples()))) - state_.samples_seen
+                           : workload_->global_batch();
+  const int64_t samples = std::min(workload_->global_batch(), left);
+  fill_batch_sheet(*corpus_.train, SampleOrder::shuffled(corpus_.train->num_samples(), config.run.seed),
+                   {state_.samples_seen, samples, workload_->input.plan.micro_batch, workload_->input.plan.accumulation}, storages_, sheet);
+  metrics.seconds_data = total.seconds();
+
+  state_.step += 1;
+  StepScalars& scalars = executor().scalars();
+  scalars.seed = config.run.seed;
+  scalars.step = state_.step;
+  scalars.update_step = state_.update_step + 1;
+  scalars.learning_rate = learning_rate(config.schedule, config.optimizer.lr, max_steps_, state_.step);
+  scalars.counted = static_cast<double>(sheet.counted);
+  scalars.clip_norm = config.optimizer.clip_norm;
+  scalars.training = true;
+  scalars.finite = true;
+  const Stopwatch compute;
+  if (sheet.counted > 0) {
+    executor().run(workload_->step(), sheet);
+    if (!scalars.finite) {
+      note_bad_step();
+    } else {
+      state_.update_step += 1;
+      bad_steps_in_a_row_ = 0;
+    }
+  } else {
+    log_warning("step {}: no counted token in the batch, the step is skipped", state_.step);
+    state_.skipped_steps += 1;
+  }
+  metrics.seconds_compute = compute.seconds();
+  state_.samples_seen += samples;
+  state_.tokens_seen += sheet.num_tokens;
+
+  metrics.step = state_.step;
+  metrics.tokens_seen = state_.tokens_seen;
+  metrics.loss = sheet.counted > 0 ? scalars.loss_sum / static_cast<double>(sheet.counted) : 0.0;
+  metrics.learning_rate = scalars.learning_rate;
+  metrics.grad_norm = std::sqrt(scalars.norm_squared);
+  metrics.skipped_steps = state_.skipped_steps;
+  metrics.seconds_total = total.seconds();
+  metrics.tokens_per_second = static_cast<double>(sheet.num_tokens) / metrics.seconds_total;
+  metrics.mfu = peak_flops_ > 0 ? step_flops(workload_->model, sequence_lengths(sheet)) / (metrics.seconds_total * peak_flops_) : 0.0;
+  metrics.memory_bytes = read_process_memory().resident_bytes();
+  return metrics;
+}
+
+void Trainer::note_bad_step() {
+  state_.skipped_steps += 1;
+  bad_steps_in_a_row_ += 1;
+  const int64_t bad = executor().scalars().first_bad_tensor;
+  log_warning("step {}: the gradient of {} is not finite (loss sum {}); the update is skipped, {} skipped so far", state_.step,
+              bad >= 0 ? executor().tensor_name(static_cast<int>(bad)) : "no single tensor", executor().scalars().loss_sum, state_.skipped_steps);
+  if (bad_steps_in_a_row_ >= kMostBadStepsInARow)
+    throw_failed_run("step {}: {} steps in a row had a gradient that is not finite; a lower optimizer.lr or more schedule.warmup_steps may help. "
+                     "The last checkpoint is from before or during them",
+                     state_.step, bad_steps_in_a_row_);
+}
+
+double Trainer::evaluate() {
+  return strata::evaluate(executor(), workload_->evaluation(), workload_->input.plan, *corpus_.validation, workload_->config.train.eval_samples).loss;
+}
+
+void Trainer::save() {
+  const TrainConfig& config = workload_->config;
+  state_.peak_learning_rate = config.optimizer.lr;
+  state_.tokenizer = corpus_.tokenizer ? corpus_.tokenizer->name() : "none";
+  state_.config_toml = to_toml(config);
+  write_checkpoint(config.run.directory, state_, states(), [&](DiskFile& file) {
+    executor().run(workload_->save(), {}, [&](int64_t offset, std::span<const std::byte> bytes) { file.write(offset, bytes); });
+  });
+  remove_old_checkpoints(config.run.directory, state_.step, config.train.keep_last);
+}
+
+std::string Trainer::write_model() {
+  ModelFolder contents{workload_->model, workload_->layers, [&](int layer, int parameter) { return executor().master(layer, parameter); },
+                       DType::kF32, {}};
+  if (corpus_.tokenizer)
+    contents.add_files = [&](const std::filesystem::path& folder) { write_bytes_tokenizer(folder, workload_->model.max_positions); };
+  write_model_folder(folder_.model(), contents, ExistingTarget::kReplace);
+  return folder_.model().string();
+}
+
+void Trainer::write_trace_file() const {
+  std::vector<TraceRecord> records;
+  for (const InstructionTime& time : times_) {
+    const Instruction& instruction = *time.instruction;
+    TraceRecord record;
+    record.category = op_name(instruction.op);
+    record.queue = queue_name(instruction.queue);
+    record.name = instruction_name(instruction, workload_->layers);
+    record.start_us = time.start_us;
+    record.duration_us = time.duration_us;
+    if (instruction.micro_batch >= 0) record.args.push_back({"micro_batch", instruction.micro_batch});
+    records.push_back(std::move(record));
+  }
+  write_trace(folder_.trace(), 0, records);
+}
+
+// The row of a step is in the log before its checkpoint exists, so that no resumed run lacks it; the time of saving counts in the next row.
+void Trainer::finish_step(StepMetrics& metrics, bool stop, bool save_asked) {
+  const TrainConfig& config = workload_->config;
+  const bool last = state_.step == max_steps_;
+  if (corpus_.validation && (due(config.train.eval_every) || last)) {
+    const Stopwatch evaluation;
+    metrics.validation_loss = evaluate();
+    metrics.seconds_eval = evaluation.seconds();
+  }
+  metrics.seconds_save = std::exchange(seconds_saving_, 0.0);
+  metrics.seconds_total += metrics.seconds_eval + metrics.seconds_save;
+  for (const std::unique_ptr<MetricsWriter>& writer : writers_) writer->write(metrics);
+  if (callback_) callback_(metrics);
+  if (!due(config.train.save_every) && !save_asked && !stop && !last) return;
+  const Stopwatch saving;
+  save();
+  seconds_saving_ = saving.seconds();
+}
+
+TrainResult Trainer::train() {
+  SignalRequests signals;
+  open_log();
+  log_start();
+  TrainResult result;
+  for (bool stop = signals.stop_requested(); state_.step < max_steps_ && !stop;) {
+    const bool traced = workload_->config.log.profile && num_traced_ < kTracedSteps;
+    executor().record_times(traced ? &times_ : nullptr);
+    StepMetrics metrics = step();
+    executor().record_times(nullptr);
+    num_traced_ += traced ? 1 : 0;
+    stop = signals.stop_requested();
+    finish_step(metrics, stop, signals.take_save_request());
+    result.loss = metrics.loss;
+    if (metrics.validation_loss) result.validation_loss = metrics.validation_loss;
+  }
+  writers_.clear();
+  result.step = state_.step;
+  result.stopped = state_.step < max_steps_;
+  if (workload_->config.log.profile) write_trace_file();
+  write_loss_curve(folder_.loss_curve(), folder_.path().string(), folder_.metrics_csv());
+  if (!result.stopped) result.model_folder = write_model();
+  return result;
+}
+
+}  // namespace strata

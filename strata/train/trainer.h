@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains a model as a config says: data, plan, programs, step loop, evaluation, checkpoints, log, model folder. One process; train() runs
+// to the end, or to the first SIGTERM or SIGINT, after which the run can be resumed as if it had never stopped.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "strata/ckpt/checkpoint.h"
+#include "strata/train/corpus.h"
+#include "strata/train/metrics.h"
+#include "strata/train/model_instance.h"
+#include "strata/train/run_folder.h"
+#include "strata/train/workload.h"
+
+namespace strata {
+
+struct TrainResult {
+  int64_t step = 0;
+  double loss = 0;  // of the last step
+  std::optional<double> validation_loss;
+  bool stopped = false;      // by a signal, after saving
+  std::string model_folder;  // empty when stopped
+};
+
+class SignalRequests;
+
+class Trainer {
+ public:
+  // Opens the data, compiles, allocates, and loads the newest checkpoint, the given weights, or random ones.
+  explicit Trainer(const TrainConfig& config);
+  ~Trainer();
+
+  TrainResult train();
+
+  // For tests and embedding in other programs.
+  const Workload& workload() const { return *workload_; }
+  Executor& executor() { return instance_->executor(); }
+  const Corpus& corpus() const { return corpus_; }
+  const TrainerState& state() const { return state_; }
+  int64_t max_steps() const { return max_steps_; }
+  // Called with every step's metrics besides the log.
+  void on_step(std::function<void(const StepMetrics&)> callback) { callback_ = std::move(callback); }
+  // One step; `train` is a loop over it.
+  StepMetrics step();
+  double evaluate();
+  void save();
+  std::string write_model();
+
+ private:
+  StatesInMemory states() { return {workload_->input, workload_->layers, workload_->programs, instance_->arena()}; }
+  void load_or_initialize();
+  void resume(const CheckpointInfo& checkpoint);
+  int64_t count_steps() const;
+  void finish_step(StepMetrics& metrics, bool stop, bool save_asked);
+  void open_log();
+  void log_start() const;
+  void note_bad_step();
+  void write_trace_file() const;
+  bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
+
+  std::unique_ptr<Workload> workload_;
+  RunFolder folder_;
+  Corpus corpus_;
+  std::unique_ptr<ModelInstance> instance_;
+  TrainerState state_;
+  int64_t max_steps_ = 0;
+  int64_t bad_steps_in_a_row_ = 0;
+  double peak_flops_ = 0;
+  double seconds_saving_ = 0;  // of the save after the last step
+  int64_t num_traced_ = 0;
+  std::vector<MicroBatchStorage> storages_;
+  std::vector<std::unique_ptr<MetricsWriter>> writers_;
+  std::vector<InstructionTime> times_;
+  std::function<void(const StepMetrics&)> callback_;
+};
+
+}  // namespace strata

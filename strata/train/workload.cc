@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/train/workload.h"
+
+#include <sched.h>
+
+#include <filesystem>
+
+#include "strata/base/error.h"
+#include "strata/base/units.h"
+#include "strata/device/arena.h"
+#include "strata/model/segment.h"
+#include "strata/optim/decay_groups.h"
+#include "strata/optim/schedule.h"
+#include "strata/program/memory.h"
+
+namespace strata {
+namespace {
+
+ActivationPolicy parse_policy(const std::string& name) {
+  if (name == "selective") return ActivationPolicy::kSelective;
+  return name == "full" ? ActivationPolicy::kFull : ActivationPolicy::kKeep;
+}
+
+int64_t sequence_length(const TrainConfig& config, const ModelSpec& model) {
+  const int64_t seq = config.data.seq == 0 ? model.max_positions : config.data.seq;
+  if (seq > model.max_positions)
+    throw_bad_input("data.seq is {} and the model has {} positions: use data.seq <= {}", seq, model.max_positions, model.max_positions);
+  return seq;
+}
+
+Plan make_plan(const TrainConfig& config, const ModelSpec& model) {
+  const int threads = config.run.threads == 0 ? available_threads() : static_cast<int>(config.run.threads);
+  if (config.parallel.plan == "auto") {
+    const BatchSizes batch = resolve_batch(config.batch, 1);
+    return single_rank_plan(model, parse_policy(config.parallel.activations), batch.micro, batch.accumulation, threads);
+  }
+  const Plan plan = read_plan(config.parallel.plan);
+  validate_plan(plan, model);
+  const int64_t planned = plan.micro_batch * plan.accumulation * plan.layers.front().dp;
+  if (config.batch.global != 0 && config.batch.global != planned)
+    throw_bad_input("batch.global is {} and the plan {} gives micro_batch {} x accumulation {} x dp {} = {}", config.batch.global,
+                    config.parallel.plan, plan.micro_batch, plan.accumulation, plan.layers.front().dp, planned);
+  return plan;
+}
+
+CompileInput make_input(const TrainConfig& config, const ModelSpec& model) {
+  CompileInput input;
+  input.model = model;
+  input.plan = make_plan(config, model);
+  input.precision = config.model.precision;
+  input.optimizer = config.optimizer;
+  input.seq = sequence_length(config, model);
+  const DType dtype = config.model.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
+  const int threads = static_cast<int>(input.plan.threads);
+  input.workspace_bytes = [model, dtype, seq = input.seq, threads](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
+    return segment_workspace_bytes(model, layer, segment, direction, {dtype, tokens, seq, threads});
+  };
+  return input;
+}
+
+void refuse_beyond_budget(const Workload& workload) {
+  const int64_t budget = device_budget_bytes(workload.config);
+  const int64_t needed = workload.programs.arena_bytes[static_cast<size_t>(Tier::kDevice)];
+  if (needed <= budget) return;
+  const Ledger peak = ledger(workload.step(), Tier::kDevice);
+  const int64_t activations = peak.bytes[static_cast<size_t>(BookingKind::kActivation)];
+  const bool recomputes = workload.input.plan.layers.front().activations == ActivationPolicy::kFull;
+  throw_bad_input("the plan needs {} of device memory and {} {}: {} too much. At the peak {} are activations of {} samples: {}",
+                  format_bytes(needed), workload.config.memory.device > 0 ? "memory.device allows" : "the machine has", format_bytes(budget),
+                  format_bytes(needed - budget), format_bytes(activations), workload.input.plan.micro_batch,
+                  recomputes ? "a smaller batch.micro (with a larger batch.accumulation) would help"
+                             : "parallel.activations = \"selective\" or \"full\", or a smaller batch.micro, would help");
+}
+
+}  // namespace
+
+std::string model_config_path(const TrainConfig& config) {
+  const std::filesystem::path path = config.model.config;
+  return std::filesystem::is_directory(path) ? (path / "config.json").string() : path.string();
+}
+
+int available_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+}
+
+int64_t device_budget_bytes(const TrainConfig& config) { return config.memory.device > 0 ? config.memory.device : available_memory_bytes(); }
+
+std::unique_ptr<Workload> make_workload(const TrainConfig& config) {
+  auto workload = std::make_unique<Workload>();
+  workload->config = config;
+  workload->model = read_model_spec(model_config_path(config));
+  workload->layers = declare_layers(workload->model);
+  decay_groups(workload->layers, config.optimizer);  // refuses idle patterns
+  workload->input = make_input(config, workload->model);
+  workload->programs = compile(workload->input, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave});
+  refuse_beyond_budget(*workload);
+  return workload;
+}
+
+DiskNeed disk_need(const Workload& workload) {
+  const int64_t checkpoint = workload.programs.arena_bytes[static_cast<size_t>(Tier::kDisk)];
+  return {checkpoint * (workload.config.train.keep_last + 1), 4 * count_parameters(workload.layers)};
+}
+
+}  // namespace strata
