@@ -9,9 +9,8 @@
 #include "strata/train/initialize.h"
 
 namespace strata::testing {
-namespace {
 
-std::vector<float> copy(const TensorView& view) {
+std::vector<float> copy_values(const TensorView& view) {
   std::vector<float> values;
   for (int64_t row = 0; row < view.rows; ++row) {
     const auto* data = view.row<float>(row);
@@ -19,8 +18,6 @@ std::vector<float> copy(const TensorView& view) {
   }
   return values;
 }
-
-}  // namespace
 
 ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), layers_(declare_layers(options.model)) {
   input_.model = options.model;
@@ -94,7 +91,7 @@ std::map<std::string, std::vector<float>> ModelHarness::weights() {
   std::map<std::string, std::vector<float>> result;
   for (size_t layer = 0; layer < layers_.size(); ++layer)
     for (size_t index = 0; index < layers_[layer].parameters.size(); ++index)
-      result[layers_[layer].parameters[index].name] = copy(executor().master(static_cast<int>(layer), static_cast<int>(index)));
+      result[layers_[layer].parameters[index].name] = copy_values(executor().master(static_cast<int>(layer), static_cast<int>(index)));
   return result;
 }
 
@@ -103,7 +100,7 @@ std::map<std::string, std::vector<float>> ModelHarness::gradients() {
   for (size_t layer = 0; layer < layers_.size(); ++layer)
     for (size_t index = 0; index < layers_[layer].parameters.size(); ++index)
       result[layers_[layer].parameters[index].name] =
-          copy(executor().gradient(*programs_.find("step"), static_cast<int>(layer), static_cast<int>(index)));
+          copy_values(executor().gradient(*programs_.find("step"), static_cast<int>(layer), static_cast<int>(index)));
   return result;
 }
 

@@ -37,6 +37,7 @@ class ModelHarness {
   // Mean loss without training.
   double evaluate();
 
+  ModelInstance& instance() { return *instance_; }
   Executor& executor() { return instance_->executor(); }
   StepScalars& scalars() { return executor().scalars(); }
   const ProgramSet& programs() const { return programs_; }
@@ -63,6 +64,9 @@ class ModelHarness {
 // 2 layers, width 32, 4 heads, vocabulary 97, 16 positions: the tiny decoder of the tests. kv_heads below 4 gives a Llama shape.
 ModelSpec tiny_gpt2(double dropout = 0);
 ModelSpec tiny_llama();
+
+// The elements of an f32 view, row by row.
+std::vector<float> copy_values(const TensorView& view);
 
 // |a - b| / |b| over all elements (2-norms).
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
