@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The demo: an English corpus from Debian's dict-gcide, a small GPT on its bytes for about two minutes, a sample of its text.
+# Usage: examples/demo.sh [RUN_FOLDER]   (after `make build`; `make demo` does everything)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+run=${1:-runs/demo}
+strata=build/strata
+mkdir -p "$run"
+corpus=$run/gcide.txt
+if [ ! -s "$corpus" ]; then
+  # Definitions as plain text: no bytes that are not UTF-8, no source marks, no runs of blank lines.
+  dictzip -dc /usr/share/dictd/gcide.dict.dz | iconv -c -f UTF-8 -t UTF-8 | sed -E '/^ *\[(1913 Webster|PJC|WordNet [0-9.]+|.*Webster.*)\] *$/d' | cat -s > "$corpus.part"
+  mv "$corpus.part" "$corpus"
+fi
+cp examples/demo/config.json "$run/config.json"
+sed -e "s|@RUN@|$run|g" examples/demo/config.toml > "$run/demo.toml"
+
+"$strata" train "$run/demo.toml"
+echo
+echo "A sample (strata generate --model $run/model --prompt \"Train\"):"
+"$strata" generate --model "$run/model" --prompt $'Train \\Train\\, n. ' --max-tokens 400 --temperature 0.7
+echo
+echo "model       $run/model"
+echo "loss curve  $run/loss.svg"
+echo "log         $run/metrics.csv, $run/tensorboard"
