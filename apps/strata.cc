@@ -106,6 +106,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   std::string config;
   CLI::App* train_command = add_config_command(app, "train", "Train, or resume, the run of a config", config);
+  bool profile = false;
+  train_command->add_flag("--profile", profile, "also write a Chrome trace of measured instructions (log.profile)");
   CLI::App* check_command = add_config_command(app, "check", "Sizes, memory and disk of a run, without training", config);
   CLI::App* program_command = add_config_command(app, "program", "A rank's instructions, with the bookings each one touches", config);
   std::string program_name = "step";
@@ -136,12 +138,16 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitBadInput;
   }
-  if (*train_command) return train(config, parse_overrides(train_command->remaining()));
+  if (*train_command) {
+    Overrides overrides = parse_overrides(train_command->remaining());
+    if (profile) overrides.push_back({"log.profile", "true"});
+    return train(config, overrides);
+  }
   if (*check_command) return check(config, parse_overrides(check_command->remaining()));
   if (*program_command) return program(config, parse_overrides(program_command->remaining()), program_name);
   if (*generate_command) return generate(generation);
   if (*eval_command) return evaluate(evaluation);
-  if (*options_command) fmt::print("{}", strata::options_markdown());
+  if (*options_command) fmt::print("{}", strata::options_text());
   return 0;
 }
 

@@ -12,7 +12,9 @@
 namespace strata {
 namespace {
 
-double now_us() { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 const Use* find_use(const Instruction& instruction, Role role) {
   for (const Use& use : instruction.uses)
@@ -20,8 +22,10 @@ const Use* find_use(const Instruction& instruction, Role role) {
   return nullptr;
 }
 
-// What this rank owns of every tensor of a chunk, with the tensor's place in the norms table counted from `first_tensor`.
-std::vector<OwnedRange> owned_ranges(const Chunk& chunk, const std::vector<LayerDecl>& layers, const OptimizerConfig& optimizer, int first_tensor) {
+// What this rank owns of every tensor of a chunk, with the tensor's place in the norms table counted from
+// `first_tensor`.
+std::vector<OwnedRange> owned_ranges(const Chunk& chunk, const std::vector<LayerDecl>& layers,
+                                     const OptimizerConfig& optimizer, int first_tensor) {
   std::vector<OwnedRange> ranges;
   const int64_t owned_begin = chunk.owned_begin();
   const int64_t owned_end = owned_begin + chunk.owned_elements();
@@ -44,21 +48,26 @@ std::vector<OwnedRange> owned_ranges(const Chunk& chunk, const std::vector<Layer
 
 }  // namespace
 
-Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, std::span<std::byte> arena, Team& team)
+Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                   std::span<std::byte> arena, Team& team)
     : input_(input), layers_(layers), set_(set), arena_(arena), team_(team), origin_us_(now_us()) {
-  STRATA_CHECK(!set.programs.empty() && static_cast<int64_t>(arena.size()) >= set.arena_bytes[static_cast<size_t>(Tier::kDevice)],
+  STRATA_CHECK(!set.programs.empty() &&
+                   static_cast<int64_t>(arena.size()) >= set.arena_bytes[static_cast<size_t>(Tier::kDevice)],
                "arena of {} bytes is too small", arena.size());
   for (const Program& program : set.programs)
     for (const Instruction& instruction : program.instructions)
       if (instruction.op == Op::kCollective || instruction.op == Op::kSend || instruction.op == Op::kRecv)
-        throw_bad_input("the plan has {} ranks; this program runs one rank: use a plan with num_ranks 1", input.plan.num_ranks);
+        throw_bad_input("the plan has {} ranks; this program runs one rank: use a plan with num_ranks 1",
+                        input.plan.num_ranks);
   const Program& any = set.programs.front();
   scalars_ = new (booking_data(any, set.scalars_booking)) StepScalars();
-  norms_ = {reinterpret_cast<double*>(booking_data(any, set.norms_booking)), static_cast<size_t>(any.bookings[set.norms_booking].bytes / 8)};
+  norms_ = {reinterpret_cast<double*>(booking_data(any, set.norms_booking)),
+            static_cast<size_t>(any.bookings[set.norms_booking].bytes / 8)};
   slots_.resize(layers.size());
   for (size_t layer = 0; layer < layers.size(); ++layer) slots_[layer].resize(layers[layer].parameters.size());
   for (size_t chunk = 0; chunk < set.chunks.size(); ++chunk) {
-    owned_ranges_.push_back(owned_ranges(set.chunks[chunk], layers, input.optimizer, static_cast<int>(tensor_names_.size())));
+    owned_ranges_.push_back(
+        owned_ranges(set.chunks[chunk], layers, input.optimizer, static_cast<int>(tensor_names_.size())));
     for (const ChunkTensor& tensor : set.chunks[chunk].tensors) {
       slots_[tensor.layer][tensor.parameter] = {static_cast<int>(chunk), tensor.offset, tensor.rows, tensor.cols};
       tensor_names_.push_back(layers[tensor.layer].parameters[tensor.parameter].name);
@@ -87,7 +96,8 @@ void Executor::run(const Program& program, const BatchSheet& sheet, const CopyOu
   }
 }
 
-void Executor::run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet, const CopyOut& copy_out) {
+void Executor::run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
+                               const CopyOut& copy_out) {
   switch (instruction.op) {
     case Op::kRun: return run_layer(program, instruction, sheet.micro_batches[instruction.micro_batch]);
     case Op::kScalar: return run_scalar(program, instruction);
@@ -115,15 +125,18 @@ void Executor::run_layer(const Program& program, const Instruction& instruction,
   const LayerDecl& layer = layers_[instruction.layer];
   const Use* workspace = find_use(instruction, Role::kWorkspace);
   std::span<std::byte> scratch;
-  if (workspace != nullptr) scratch = {booking_data(program, workspace->booking), static_cast<size_t>(program.bookings[workspace->booking].bytes)};
-  SegmentCall call{input_.model, layer, instruction.layer, instruction.segment, instruction.direction, instruction.recomputed, batch, *scalars_,
-                   {team_, scratch}};
+  if (workspace != nullptr)
+    scratch = {booking_data(program, workspace->booking),
+               static_cast<size_t>(program.bookings[workspace->booking].bytes)};
+  SegmentCall call{input_.model,           layer, instruction.layer, instruction.segment, instruction.direction,
+                   instruction.recomputed, batch, *scalars_,         {team_, scratch}};
   for (const Use& use : instruction.uses) {
     if (use.role == Role::kTensor) call.tensors[use.index] = tensor_view(program, use, layer, batch.num_tokens());
     if (use.role != Role::kParameter && use.role != Role::kGradient) continue;
     const Slot& slot = slots_[instruction.layer][use.index];
     const DType dtype = use.role == Role::kParameter ? storage() : DType::kF32;
-    const TensorView view(booking_data(program, use.booking) + slot.offset * dtype_bytes(dtype), dtype, slot.rows, slot.cols);
+    const TensorView view(booking_data(program, use.booking) + slot.offset * dtype_bytes(dtype), dtype, slot.rows,
+                          slot.cols);
     if (use.role == Role::kParameter) {
       call.parameters[use.index] = view;
     } else {
@@ -153,11 +166,14 @@ void Executor::run_scalar(const Program& program, const Instruction& instruction
 void Executor::run_update(const Program& program, const Instruction& instruction) {
   UpdateBuffers buffers;
   for (const Use& use : instruction.uses) {
-    if (use.role == Role::kGradient) buffers.gradient = reinterpret_cast<const float*>(booking_data(program, use.booking));
+    if (use.role == Role::kGradient)
+      buffers.gradient = reinterpret_cast<const float*>(booking_data(program, use.booking));
     if (use.role == Role::kParameter) buffers.parameters = booking_data(program, use.booking);
-    if (use.role == Role::kState) buffers.states.push_back(reinterpret_cast<float*>(booking_data(program, use.booking)));
+    if (use.role == Role::kState)
+      buffers.states.push_back(reinterpret_cast<float*>(booking_data(program, use.booking)));
   }
-  update_parameters({team_, {}}, input_.optimizer, input_.precision, *scalars_, owned_ranges_[instruction.chunk], buffers);
+  update_parameters({team_, {}}, input_.optimizer, input_.precision, *scalars_, owned_ranges_[instruction.chunk],
+                    buffers);
 }
 
 TensorView Executor::parameter(int layer, int index) const {

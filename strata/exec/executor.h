@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a rank's programs: binds every instruction's bookings to memory and calls the function it names. Contains no decisions:
-// predicates and numbers come from the table of scalars. One rank has one queue that matters, so instructions run in list order, which
-// respects every wait; programs with communication are refused. One caller at a time; complete on return.
+// Runs a rank's programs: binds every instruction's bookings to memory and calls the function it names. Contains no
+// decisions: predicates and numbers come from the table of scalars. One rank has one queue that matters, so
+// instructions run in list order, which respects every wait; programs with communication are refused. One caller at a
+// time; complete on return.
 #pragma once
 
 #include <functional>
@@ -24,8 +25,10 @@ struct InstructionTime {
 
 class Executor {
  public:
-  // `arena` is the device tier: set.arena_bytes bytes, zeroed, 64-byte aligned. All references must outlive the executor.
-  Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set, std::span<std::byte> arena, Team& team);
+  // `arena` is the device tier: set.arena_bytes bytes, zeroed, 64-byte aligned. All references must outlive the
+  // executor.
+  Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+           std::span<std::byte> arena, Team& team);
 
   StepScalars& scalars() { return *scalars_; }
   std::span<double> norms() { return norms_; }
@@ -40,12 +43,14 @@ class Executor {
   // Records of every instruction from now on; empty vector pointer: off.
   void record_times(std::vector<InstructionTime>* times) { times_ = times; }
 
-  // Views of live state, for loading, export and tests: one whole parameter (storage precision), its f32 master, its gradient as
-  // the last step left it (valid until the next program runs).
+  // Views of live state, for loading, export and tests: one whole parameter (storage precision), its f32 master, its
+  // gradient as the last step left it (valid until the next program runs).
   TensorView parameter(int layer, int index) const;
   TensorView master(int layer, int index) const;
   TensorView gradient(const Program& step, int layer, int index) const;
-  std::byte* booking_data(const Program& program, int booking) const { return arena_.data() + program.bookings[booking].offset; }
+  std::byte* booking_data(const Program& program, int booking) const {
+    return arena_.data() + program.bookings[booking].offset;
+  }
   // Global name of the tensor with this index in the norms table.
   const std::string& tensor_name(int index) const;
 
@@ -56,7 +61,8 @@ class Executor {
     int64_t rows = 0, cols = 0;
   };
 
-  void run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet, const CopyOut& copy_out);
+  void run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
+                       const CopyOut& copy_out);
   void run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch);
   void run_scalar(const Program& program, const Instruction& instruction);
   void run_update(const Program& program, const Instruction& instruction);

@@ -6,8 +6,8 @@
 
 namespace strata::kernels {
 
-// f32 operations per second of fused multiply-adds on registers, at the widest vectors the CPU runs, on all members of the team:
-// the best of several short runs, about 100 ms together.
+// f32 operations per second of fused multiply-adds on registers, at the widest vectors the CPU runs, on all members of
+// the team: the best of many short runs, about 200 ms together.
 double measure_peak_flops(Team& team);
 
 }  // namespace strata::kernels

@@ -19,13 +19,15 @@ Heads split_heads(const ModelSpec& model, const TensorView& qkv) {
 
 void turn(const SegmentCall& call, const TensorView& qkv, int direction) {
   if (call.model.positions != PositionKind::kRope) return;
-  kernels::rope(call.context, {call.model.heads, call.model.kv_heads, call.model.head_dim, call.model.rope_theta, direction},
+  kernels::rope(call.context,
+                {call.model.heads, call.model.kv_heads, call.model.head_dim, call.model.rope_theta, direction},
                 call.batch.positions, qkv);
 }
 
 kernels::AttentionArgs core_args(const SegmentCall& call) {
-  return {call.model.heads, call.model.kv_heads, call.model.head_dim, call.batch.offsets, call.batch.offsets,
-          site_dropout(call, DropoutSite::kAttention, call.model.attention_dropout)};
+  return {call.model.heads,    call.model.kv_heads,
+          call.model.head_dim, call.batch.offsets,
+          call.batch.offsets,  site_dropout(call, DropoutSite::kAttention, call.model.attention_dropout)};
 }
 
 void qkv_forward(const SegmentCall& call, const AttentionParameters& p) {
@@ -33,38 +35,43 @@ void qkv_forward(const SegmentCall& call, const AttentionParameters& p) {
   const auto& w = call.parameters;
   const TensorView norm_bias = p.norm_bias < 0 ? TensorView() : w[p.norm_bias];
   if (call.direction == Direction::kRecompute)
-    return kernels::norm_apply(call.context, call.model.norm, t[kX], w[p.norm_weight], norm_bias, t[kStats], t[kNormed]);
-  kernels::norm_forward(call.context, call.model.norm, call.model.norm_eps, t[kX], w[p.norm_weight], norm_bias, t[kNormed], t[kStats]);
-  kernels::linear_forward(call.context, t[kNormed], w[p.qkv_weight], p.qkv_bias < 0 ? TensorView() : w[p.qkv_bias], t[kQkv]);
+    return kernels::norm_apply(call.context, call.model.norm, t[kX], w[p.norm_weight], norm_bias, t[kStats],
+                               t[kNormed]);
+  kernels::norm_forward(call.context, call.model.norm, call.model.norm_eps, t[kX], w[p.norm_weight], norm_bias,
+                        t[kNormed], t[kStats]);
+  kernels::linear_forward(call.context, t[kNormed], w[p.qkv_weight], p.qkv_bias < 0 ? TensorView() : w[p.qkv_bias],
+                          t[kQkv]);
   turn(call, t[kQkv], 1);
 }
 
 void qkv_backward_input(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
   kernels::linear_backward_input(call.context, t[kDqkv], call.parameters[p.qkv_weight], t[kDnormed]);
-  kernels::norm_backward_input(call.context, call.model.norm, t[kDnormed], t[kX], call.parameters[p.norm_weight], t[kStats], t[kDy], t[kDx]);
+  kernels::norm_backward_input(call.context, call.model.norm, t[kDnormed], t[kX], call.parameters[p.norm_weight],
+                               t[kStats], t[kDy], t[kDx]);
 }
 
 void qkv_backward_weight(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
   const auto& g = call.gradients;
-  kernels::linear_backward_weight(call.context, t[kDqkv], t[kNormed], g[p.qkv_weight], p.qkv_bias < 0 ? TensorView() : g[p.qkv_bias],
-                                  call.gradient_write[p.qkv_weight]);
+  kernels::linear_backward_weight(call.context, t[kDqkv], t[kNormed], g[p.qkv_weight],
+                                  p.qkv_bias < 0 ? TensorView() : g[p.qkv_bias], call.gradient_write[p.qkv_weight]);
   kernels::norm_backward_weight(call.context, call.model.norm, t[kDnormed], t[kX], t[kStats], g[p.norm_weight],
                                 p.norm_bias < 0 ? TensorView() : g[p.norm_bias], call.gradient_write[p.norm_weight]);
 }
 
 void core_forward(const SegmentCall& call) {
   const Heads heads = split_heads(call.model, call.tensors[kQkv]);
-  kernels::attention_forward(call.context, core_args(call), heads.q, heads.k, heads.v, call.tensors[kAttended], call.tensors[kLse]);
+  kernels::attention_forward(call.context, core_args(call), heads.q, heads.k, heads.v, call.tensors[kAttended],
+                             call.tensors[kLse]);
 }
 
 void core_backward(const SegmentCall& call) {
   const auto& t = call.tensors;
   const Heads heads = split_heads(call.model, t[kQkv]);
   const Heads gradients = split_heads(call.model, t[kDqkv]);
-  kernels::attention_backward(call.context, core_args(call), heads.q, heads.k, heads.v, t[kAttended], t[kLse], t[kDattended],
-                              gradients.q, gradients.k, gradients.v);
+  kernels::attention_backward(call.context, core_args(call), heads.q, heads.k, heads.v, t[kAttended], t[kLse],
+                              t[kDattended], gradients.q, gradients.k, gradients.v);
   turn(call, t[kDqkv], -1);
 }
 
@@ -84,15 +91,16 @@ void core_decode(const SegmentCall& call) {
   args.q_offsets = queries;
   args.kv_offsets = keys;
   const TensorView seen = cache.slice_rows(0, past + tokens);
-  kernels::attention_forward(call.context, args, heads.q, seen.slice_cols(0, width), seen.slice_cols(width, width), call.tensors[kAttended],
-                             call.tensors[kLse]);
+  kernels::attention_forward(call.context, args, heads.q, seen.slice_cols(0, width), seen.slice_cols(width, width),
+                             call.tensors[kAttended], call.tensors[kLse]);
 }
 
 void output_forward(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
   kernels::linear_forward(call.context, t[kAttended], call.parameters[p.output_weight],
                           p.output_bias < 0 ? TensorView() : call.parameters[p.output_bias], t[kY]);
-  kernels::add_residual(call.context, site_dropout(call, DropoutSite::kAttentionOutput, call.model.residual_dropout), t[kY], t[kX], t[kY]);
+  kernels::add_residual(call.context, site_dropout(call, DropoutSite::kAttentionOutput, call.model.residual_dropout),
+                        t[kY], t[kX], t[kY]);
 }
 
 void output_backward(const SegmentCall& call, const AttentionParameters& p) {
@@ -102,7 +110,8 @@ void output_backward(const SegmentCall& call, const AttentionParameters& p) {
     kernels::linear_backward_input(masked.context, masked.view, call.parameters[p.output_weight], t[kDattended]);
   else
     kernels::linear_backward_weight(masked.context, masked.view, t[kAttended], call.gradients[p.output_weight],
-                                    p.output_bias < 0 ? TensorView() : call.gradients[p.output_bias], call.gradient_write[p.output_weight]);
+                                    p.output_bias < 0 ? TensorView() : call.gradients[p.output_bias],
+                                    call.gradient_write[p.output_weight]);
 }
 
 }  // namespace

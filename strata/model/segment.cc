@@ -21,7 +21,8 @@ int64_t largest_gemm_scratch(const ModelSpec& model, LayerKind kind, int segment
                      kernels::gemm_scratch_bytes(sizes.dtype, out, in, sizes.tokens, sizes.num_threads)});
   };
   if (kind == LayerKind::kAttention)
-    return segment == attention_segment::kQkv ? scratch(model.hidden, model.qkv_width()) : scratch(model.attended_width(), model.hidden);
+    return segment == attention_segment::kQkv ? scratch(model.hidden, model.qkv_width())
+                                              : scratch(model.attended_width(), model.hidden);
   return segment == mlp_segment::kUp ? scratch(model.hidden, model.up_width()) : scratch(model.ffn, model.hidden);
 }
 
@@ -42,10 +43,12 @@ int64_t head_tile_tokens(const ModelSpec& model, int64_t tokens) {
   return std::max<int64_t>((tokens + tiles - 1) / std::max<int64_t>(tiles, 1), 1);  // equal tiles
 }
 
-int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, int segment, Direction direction, const WorkspaceSizes& sizes) {
+int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, int segment, Direction direction,
+                                const WorkspaceSizes& sizes) {
   if (direction == Direction::kRecompute || layer.kind == LayerKind::kEmbedding) return 0;
   if (layer.kind == LayerKind::kHead)
-    return kernels::head_scratch_bytes(sizes.dtype, head_tile_tokens(model, sizes.tokens), model.hidden, model.vocab, sizes.num_threads);
+    return kernels::head_scratch_bytes(sizes.dtype, head_tile_tokens(model, sizes.tokens), model.hidden, model.vocab,
+                                       sizes.num_threads);
   if (layer.kind == LayerKind::kAttention && segment == attention_segment::kCore)
     return kernels::attention_scratch_bytes(sizes.dtype, model.head_dim, sizes.seq, sizes.num_threads);
   const bool backward = direction == Direction::kBackwardInput || direction == Direction::kBackwardWeight;
@@ -56,8 +59,8 @@ int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, 
 
 kernels::Dropout site_dropout(const SegmentCall& call, DropoutSite site, float rate) {
   if (!call.scalars.training) rate = 0.0f;
-  const uint64_t key = mix_key(call.scalars.seed, static_cast<uint64_t>(call.scalars.step), static_cast<uint64_t>(call.layer_index),
-                               static_cast<uint64_t>(site));
+  const uint64_t key = mix_key(call.scalars.seed, static_cast<uint64_t>(call.scalars.step),
+                               static_cast<uint64_t>(call.layer_index), static_cast<uint64_t>(site));
   return {rate, key, call.batch.token_indices};
 }
 
@@ -65,7 +68,8 @@ MaskedGradient mask_gradient(const SegmentCall& call, DropoutSite site, const Te
   const kernels::Dropout dropout = site_dropout(call, site, call.model.residual_dropout);
   if (dropout.rate == 0) return {dy, call.context};
   const int64_t bytes = round_up(dy.num_elements() * dtype_bytes(dy.dtype));
-  STRATA_CHECK(static_cast<int64_t>(call.context.scratch.size()) >= bytes, "workspace of {} bytes, {} needed", call.context.scratch.size(), bytes);
+  STRATA_CHECK(static_cast<int64_t>(call.context.scratch.size()) >= bytes, "workspace of {} bytes, {} needed",
+               call.context.scratch.size(), bytes);
   const TensorView masked(call.context.scratch.data(), dy.dtype, dy.rows, dy.cols);
   kernels::dropout(call.context, dropout, dy, masked);
   return {masked, {call.context.team, call.context.scratch.subspan(bytes)}};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers' maths: one plain function per segment and direction, over the kernels. Weights and buffers are bound at call time, so
-// the same function serves weights that are resident, gathered or streamed. Complete on return; called by the thread that owns the team.
+// The layers' maths: one plain function per segment and direction, over the kernels. Weights and buffers are bound at
+// call time, so the same function serves weights that are resident, gathered or streamed. Complete on return; called by
+// the thread that owns the team.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ struct SegmentCall {
   int recomputed = -1;
   const MicroBatch& batch;
   StepScalars& scalars;
-  kernels::Context context;  // scratch: the run's workspace
+  kernels::Context context;                             // scratch: the run's workspace
   std::array<TensorView, kMaxTensors> tensors{};        // by tensor index; rows are the tokens of the batch
   std::array<TensorView, kMaxParameters> parameters{};  // by parameter index
   std::array<TensorView, kMaxParameters> gradients{};   // f32
@@ -41,7 +42,8 @@ struct WorkspaceSizes {
   int64_t seq = 0;  // longest sequence (or KV cache)
   int num_threads = 1;
 };
-int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, int segment, Direction direction, const WorkspaceSizes& sizes);
+int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, int segment, Direction direction,
+                                const WorkspaceSizes& sizes);
 
 // Rows of logits that exist at a time in the head: about 64 MiB of them, at most all tokens.
 int64_t head_tile_tokens(const ModelSpec& model, int64_t tokens);
@@ -57,8 +59,8 @@ void head(const SegmentCall& call);
 enum class DropoutSite : uint64_t { kEmbedding, kAttention, kAttentionOutput, kMlpOutput };
 kernels::Dropout site_dropout(const SegmentCall& call, DropoutSite site, float rate);
 
-// The gradient of a projection's output behind its residual dropout, and the context with the scratch that is left: dy itself without
-// dropout, otherwise a masked copy at the front of the scratch.
+// The gradient of a projection's output behind its residual dropout, and the context with the scratch that is left: dy
+// itself without dropout, otherwise a masked copy at the front of the scratch.
 struct MaskedGradient {
   TensorView view;
   kernels::Context context;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters decay: matrices do, vectors (norms and biases) do not, unless patterns in the config say otherwise. Pure.
+// Which parameters decay: matrices do, vectors (norms and biases) do not, unless patterns in the config say otherwise.
+// Pure.
 #pragma once
 
 #include <vector>

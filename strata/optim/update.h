@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer on what one rank owns of a chunk: squared norms, the clip factor, and the update itself. Works tensor by tensor so that
-// decay groups, padding and shard borders are respected. Complete on return; called by the thread that owns the team.
+// The optimizer on what one rank owns of a chunk: squared norms, the clip factor, and the update itself. Works tensor
+// by tensor so that decay groups, padding and shard borders are respected. Complete on return; called by the thread
+// that owns the team.
 #pragma once
 
 #include <span>
@@ -23,8 +24,8 @@ struct OwnedRange {
 };
 
 // norms[tensor] = sum of squares of its owned gradient; notes the first non-finite one in `scalars`.
-void measure_norms(const kernels::Context& context, std::span<const OwnedRange> ranges, const float* gradient, std::span<double> norms,
-                   StepScalars& scalars);
+void measure_norms(const kernels::Context& context, std::span<const OwnedRange> ranges, const float* gradient,
+                   std::span<double> norms, StepScalars& scalars);
 
 // Finite flag and the factor min(1, clip_norm / norm), from the sums above.
 void finish_norm(StepScalars& scalars);
@@ -34,7 +35,7 @@ struct UpdateBuffers {
   std::byte* parameters = nullptr;  // storage precision
   std::vector<float*> states;       // in the order of optimizer_states()
 };
-void update_parameters(const kernels::Context& context, const OptimizerConfig& optimizer, Precision precision, const StepScalars& scalars,
-                       std::span<const OwnedRange> ranges, const UpdateBuffers& buffers);
+void update_parameters(const kernels::Context& context, const OptimizerConfig& optimizer, Precision precision,
+                       const StepScalars& scalars, std::span<const OwnedRange> ranges, const UpdateBuffers& buffers);
 
 }  // namespace strata

@@ -20,8 +20,10 @@ double fused_multiply_adds(int64_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto scale = hn::Set(d, 0.999f);
   const auto shift = hn::Set(d, 0.001f);
-  auto a0 = hn::Set(d, 0.1f), a1 = hn::Set(d, 0.2f), a2 = hn::Set(d, 0.3f), a3 = hn::Set(d, 0.4f), a4 = hn::Set(d, 0.5f);
-  auto a5 = hn::Set(d, 0.6f), a6 = hn::Set(d, 0.7f), a7 = hn::Set(d, 0.8f), a8 = hn::Set(d, 0.9f), a9 = hn::Set(d, 1.0f);
+  auto a0 = hn::Set(d, 0.1f), a1 = hn::Set(d, 0.2f), a2 = hn::Set(d, 0.3f), a3 = hn::Set(d, 0.4f),
+       a4 = hn::Set(d, 0.5f);
+  auto a5 = hn::Set(d, 0.6f), a6 = hn::Set(d, 0.7f), a7 = hn::Set(d, 0.8f), a8 = hn::Set(d, 0.9f),
+       a9 = hn::Set(d, 1.0f);
   for (int64_t round = 0; round < rounds; ++round) {
     a0 = hn::MulAdd(a0, scale, shift);
     a1 = hn::MulAdd(a1, scale, shift);
@@ -50,14 +52,15 @@ namespace strata::kernels {
 HWY_EXPORT(fused_multiply_adds);
 
 double measure_peak_flops(Team& team) {
-  constexpr int64_t kRounds = 1'000'000;
-  constexpr int kRuns = 8;
+  constexpr int64_t kRounds = 500'000;
+  constexpr int kRuns = 24;
   double best = 0;
   for (int run = 0; run < kRuns; ++run) {
     std::vector<double> flops(team.num_threads());
     std::vector<float> sinks(team.num_threads());
     const auto start = std::chrono::steady_clock::now();
-    team.run([&](int member, int) { flops[member] = HWY_DYNAMIC_DISPATCH(fused_multiply_adds)(kRounds, &sinks[member]); });
+    team.run(
+        [&](int member, int) { flops[member] = HWY_DYNAMIC_DISPATCH(fused_multiply_adds)(kRounds, &sinks[member]); });
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     double total = 0;
     for (double part : flops) total += part;
