@@ -7,9 +7,10 @@
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   try {
-    strata::Trainer trainer(strata::read_train_config(argv[1], {{"train.max_steps", "20"}}));
+    strata::Trainer trainer(strata::read_train_config(argv[1], {}));
     const strata::TrainResult result = trainer.train();
-    std::printf("loss %.4f after %ld steps, model in %s\n", result.loss, static_cast<long>(result.step), result.model_folder.c_str());
+    std::printf("loss %.4f after %ld steps, model in %s\n", result.loss, static_cast<long>(result.step),
+                result.model_folder.c_str());
     return result.stopped ? 3 : 0;
   } catch (const strata::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
