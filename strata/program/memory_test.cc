@@ -98,6 +98,26 @@ TEST(Pack, SharesBytesOfUnequalBookings) {
   check(program);
 }
 
+// After a long booking, its bytes go to two bookings that live at the same time; the second is on a queue that knows
+// nothing of the long one's reader. Whichever end it gets, it waits.
+TEST(Pack, EveryPartOfAReusedBookingGetsTheEdge) {
+  for (const auto& [first_bytes, second_bytes] : {std::pair{128, 64}, std::pair{64, 128}}) {
+    Program program;
+    const int whole = book(program, "whole", 192, false), first = book(program, "first", first_bytes, false),
+              second = book(program, "second", second_bytes, false);
+    add(program, Queue::kCompute, {{whole, Access::kWrite}});
+    add(program, Queue::kForwardPipe, {{whole, Access::kRead}});
+    add(program, Queue::kCompute, {{first, Access::kWrite}});
+    add(program, Queue::kToDisk, {{second, Access::kWrite}});
+    add(program, Queue::kCompute, {{first, Access::kRead}});
+    synchronize(program);
+    pack(program);
+    EXPECT_EQ(program.arena_bytes[0], 192);
+    EXPECT_THAT(waits_of(program, 3), ElementsAre("forward-pipe:1"));
+    check(program);
+  }
+}
+
 bool overlap(const Booking& a, const Booking& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }

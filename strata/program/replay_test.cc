@@ -61,7 +61,8 @@ TEST(Replay, NamesTheInstructionOfADeadlock) {
 
 TEST(Replay, FindsMessagesInAnotherOrder) {
   std::vector<Program> programs = two_stages();
-  std::swap(on_queue(programs[0], Queue::kForwardPipe, 0), on_queue(programs[0], Queue::kForwardPipe, 1));
+  std::swap(on_queue(programs[0], Queue::kForwardPipe, 0).micro_batch,
+            on_queue(programs[0], Queue::kForwardPipe, 1).micro_batch);
   EXPECT_THAT(check_world(programs),
               ::testing::Contains(HasSubstr("rank 1 forward-pipe queue: instruction 0 (recv) never starts")));
 }

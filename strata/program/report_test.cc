@@ -97,6 +97,11 @@ TEST(Report, DigestChangesWithAnything) {
   change([](ProgramSet&, Program& p) { p.instructions[3].uses[0].access = Access::kReadWrite; });
   change([](ProgramSet&, Program& p) { p.instructions[3].waits.push_back({Queue::kCompute, 1}); });
   change([](ProgramSet&, Program& p) { std::swap(p.instructions[3], p.instructions[4]); });
+  const auto waiting =
+      std::ranges::find_if(set.programs.front().instructions, [](const Instruction& i) { return !i.waits.empty(); });
+  const auto wait = static_cast<size_t>(waiting - set.programs.front().instructions.begin());
+  change([&](ProgramSet&, Program& p) { p.instructions[wait].waits[0].count += 1; });
+  change([&](ProgramSet&, Program& p) { p.instructions[wait].waits[0].queue = Queue::kToDisk; });
 }
 
 }  // namespace
