@@ -15,8 +15,10 @@ build: setup
 test: build
 	ctest --preset $(PRESET)
 
-demo: build
+demo: setup
 	scripts/setup.sh demo
+	cmake --preset $(PRESET)
+	cmake --build --preset $(PRESET) --target strata_command
 	examples/demo.sh
 
 bench: build

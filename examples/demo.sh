@@ -10,8 +10,9 @@ strata=build/strata
 mkdir -p "$run"
 corpus=$run/gcide.txt
 if [ ! -s "$corpus" ]; then
-  # Definitions as plain text: no bytes that are not UTF-8, no source marks, no runs of blank lines.
-  dictzip -dc /usr/share/dictd/gcide.dict.dz | iconv -c -f UTF-8 -t UTF-8 | sed -E '/^ *\[(1913 Webster|PJC|WordNet [0-9.]+|.*Webster.*)\] *$/d' | cat -s > "$corpus.part"
+  # Definitions as plain text: valid UTF-8, no marks of sources, no indentation, no blank lines.
+  dictzip -dc /usr/share/dictd/gcide.dict.dz | iconv -c -f UTF-8 -t UTF-8 |
+    sed -E 's/^ +//; /^\[(1913 Webster|PJC|WordNet [0-9.]+|.*Webster.*)\] *$/d; /^$/d' > "$corpus.part"
   mv "$corpus.part" "$corpus"
 fi
 cp examples/demo/config.json "$run/config.json"
