@@ -82,15 +82,20 @@ def summarize(run, system, seconds, loss):
     }
 
 
-def run_strata(workload, folder, arguments):
+def step_seconds(row):
+    """Of a row of metrics.csv. The last row's total holds the evaluation and the save after it: not part of a step."""
+    return round(float(row["seconds_total"]) - float(row["seconds_eval"]) - float(row["seconds_save"]), 6)
+
+
+def run_strata(workload, folder, arguments, overrides=(), environment=None):
     config = folder / "config.toml"
     config.write_text(config_toml(workload, folder, arguments.threads))
     shutil.rmtree(folder / "run", ignore_errors=True)
-    run = run_child([arguments.strata, "train", config], folder / "strata.log")
+    run = run_child([arguments.strata, "train", config, *overrides], folder / "strata.log", environment)
     with open(folder / "run" / "metrics.csv") as file:
         rows = list(csv.DictReader(file))
     shutil.rmtree(folder / "run")
-    return summarize(run, "strata", [float(row["seconds_total"]) for row in rows], float(rows[-1]["loss"]))
+    return summarize(run, "strata", [step_seconds(row) for row in rows], float(rows[-1]["loss"]))
 
 
 def run_torch(workload, folder, arguments, mode):
@@ -116,7 +121,7 @@ def measure_round(workload, folder, arguments):
     peak = last_number(arguments.build / "bench" / "fma_peak", [str(arguments.threads)], folder)
     runs = [] if arguments.torch_only else [run_strata(workload, folder, arguments)]
     runs += [run_torch(workload, folder, arguments, mode) for mode in ("eager", "compile")]
-    products = last_number(arguments.build / "bench" / "gemm_share", [workload.name], folder)
+    products = last_number(arguments.build / "bench" / "gemm_share", [workload.name, str(arguments.threads)], folder)
     for run in runs:
         print(f"  {run['system']:8} {run['median']:.4f} s/step  {run['peak_bytes'] / 2**20:.0f} MiB  "
               f"loss {run['loss']:.3f}  foreign {run['foreign_cpu']:.2f} cores", flush=True)

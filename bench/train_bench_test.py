@@ -19,8 +19,8 @@ import workloads
 def one_round(strata, eager, compiled, strata_bytes=100, eager_bytes=400, peak=200.0, products=0.8):
     def run(system, seconds, peak_bytes):
         return {"system": system, "step_seconds": [9.0, seconds], "median": seconds, "loss": 5.0,
-                "peak_bytes": peak_bytes, "max_rss_bytes": peak_bytes, "load_before": 0.1, "busy_before": 0.0, "foreign_cpu": 0.0, "torch": "2",
-                "before_model_bytes": 1}
+                "peak_bytes": peak_bytes, "max_rss_bytes": peak_bytes, "load_before": 0.1, "busy_before": 0.0,
+                "foreign_cpu": 0.0, "torch": "2", "before_model_bytes": 1}
     return {"peak_gflops": peak, "gemm_seconds": products, "runs": [
         run("strata", strata, strata_bytes), run("eager", eager, eager_bytes), run("compile", compiled, eager_bytes)]}
 
@@ -109,21 +109,32 @@ assert sys.argv[1] == "train"
 config = pathlib.Path(sys.argv[2]).read_text()
 run = pathlib.Path(next(line.split('"')[1] for line in config.splitlines() if line.startswith("directory")))
 run.mkdir()
-(run / "metrics.csv").write_text("step,loss,seconds_total\\n1,5.0,9.0\\n2,4.9,8.0\\n3,4.8,2.0\\n4,4.5,1.0\\n")
+rows = ["step,loss,seconds_total,seconds_save,seconds_eval", "1,5.0,9.0,0,0", "2,4.9,8.0,0,0", "3,4.8,2.0,0,0",
+        "4,4.5," + ("31.0,20,10" if sys.argv[3:] == [] else "32.0,20,10")]
+(run / "metrics.csv").write_text("\\n".join(rows) + "\\n")
 '''
 
 
 class StrataRun(unittest.TestCase):
-    def test_steps_come_from_the_metrics_without_the_warm_up(self):
+    def run_stand_in(self, *options):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "strata").write_text(STAND_IN)
             (folder / "strata").chmod(0o755)
             arguments = argparse.Namespace(strata=folder / "strata", threads=2)
-            run = train_bench.run_strata(workloads.WORKLOADS["gpt14m"], folder, arguments)
+            run = train_bench.run_strata(workloads.WORKLOADS["gpt14m"], folder, arguments, *options)
             self.assertFalse((folder / "run").exists())
-        self.assertEqual(run["step_seconds"], [9.0, 8.0, 2.0, 1.0])
+        return run
+
+    def test_steps_come_from_the_metrics_without_the_warm_up(self):
+        run = self.run_stand_in()
         self.assertEqual((run["median"], run["loss"]), (1.5, 4.5))
+
+    def test_evaluation_and_save_are_no_part_of_the_last_step(self):
+        self.assertEqual(self.run_stand_in()["step_seconds"], [9.0, 8.0, 2.0, 1.0])
+
+    def test_overrides_reach_the_command(self):
+        self.assertEqual(self.run_stand_in(["--model.precision=bf16"])["step_seconds"][-1], 2.0)
 
 
 class Arguments(unittest.TestCase):

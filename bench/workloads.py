@@ -33,7 +33,8 @@ def gpt2_config(layers, hidden, heads, vocab, positions):
         "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": layers, "n_embd": hidden,
         "n_head": heads, "vocab_size": vocab, "n_positions": positions, "n_inner": None,
         "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "attn_pdrop": 0.0,
-        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "initializer_range": 0.02, "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 0,
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "initializer_range": 0.02, "tie_word_embeddings": True,
+        "bos_token_id": 0, "eos_token_id": 0,
     }
 
 

@@ -52,6 +52,11 @@ run "$root/scripts/run_rows.sh" "$work/rows" one
 expect '[ $status = 0 ] && [ "$output" = "$(printf "== one\none")" ]'
 run "$root/scripts/run_rows.sh" "$work/rows"
 expect '[ $status = 1 ] && [[ "$output" == *"two.sh failed"* ]]'
+echo 'echo bench speed 1.2 1.1 ok; echo raw' >"$work/rows/first.sh"
+run "$root/scripts/run_rows.sh" "$work/rows"
+expect '[ $status = 1 ] && [[ "$output" == *"== goals
+bench speed 1.2 1.1 ok" ]]'
+rm "$work/rows/first.sh"
 run "$root/scripts/run_rows.sh" "$work/rows" three
 expect '[ $status = 2 ] && [[ "$output" == *"rows: one two"* ]]'
 exit $failures
