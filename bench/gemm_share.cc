@@ -5,7 +5,6 @@
 // step. Operands are as stored in f32, in large pages, and stay in the cache between repetitions when they fit.
 //   gemm_share WORKLOAD [threads = 2]     ends with the plain seconds of a step
 //   gemm_share WORKLOAD --list            sizes only; ends with the flops of a step
-#include <dnnl.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "bench/step_products.h"
 #include "strata/base/error.h"
 #include "strata/device/arena.h"
+#include "strata/kernels/cpu/sgemm.h"
 
 namespace strata::bench {
 namespace {
@@ -45,12 +45,11 @@ class Operands {
   Arena memory_;
 };
 
+// dnnl_sgemm as it is: on oneDNN's own threads outside a parallel region, on the calling thread inside one.
 void multiply_plain(const StepProduct& p, const Operands& operands, int64_t index) {
-  const bool trans_a = p.trans_a == Trans::kYes, trans_b = p.trans_b == Trans::kYes;
-  const dnnl_status_t status =
-      dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, operands.a(index), trans_a ? p.m : p.k,
-                 operands.b(index), trans_b ? p.k : p.n, p.write == Write::kAdd ? 1.0f : 0.0f, operands.c(index), p.n);
-  STRATA_CHECK(status == dnnl_success, "sgemm {} x {} x {} gave status {}", p.m, p.n, p.k, static_cast<int>(status));
+  kernels::sgemm({p.m, p.n, p.k}, 1.0f, {operands.a(index), p.trans_a == Trans::kYes ? p.m : p.k, p.trans_a},
+                 {operands.b(index), p.trans_b == Trans::kYes ? p.k : p.n, p.trans_b},
+                 p.write == Write::kAdd ? 1.0f : 0.0f, {operands.c(index), p.n});
 }
 
 void multiply_all_plain(const StepProduct& product, const Operands& operands) {
