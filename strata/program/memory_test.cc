@@ -234,6 +234,18 @@ TEST(CheckDeathTest, FindsOverlappingBookings) {
   EXPECT_DEATH(check(collide(true, true)), "share bytes while both live");
 }
 
+// What a program reads early must still be there for the next execution.
+TEST(CheckDeathTest, FindsPersistentBytesUsedLater) {
+  Program program;
+  const int kept = book(program, "kept", 64, true), later = book(program, "later", 64, false);
+  add(program, Queue::kCompute, {{kept, Access::kRead}});
+  add(program, Queue::kCompute, {{later, Access::kWrite}});
+  pack(program);
+  check(program);
+  program.bookings[later].offset = program.bookings[kept].offset;
+  EXPECT_DEATH(check(program), "kept and later share bytes while both live");
+}
+
 TEST(CheckDeathTest, FindsWhatNothingWrote) {
   Program program;
   const int value = book(program, "value", 64, false);
