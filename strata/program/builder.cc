@@ -197,7 +197,8 @@ void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_
   use_tensors(instruction, direction_of(decl, direction), layer, micro_batch);
   for (int parameter : decl.parameters) {
     const auto [chunk, tensor] = find_parameter(layer, parameter);
-    instruction.uses.push_back({set_.parameter_booking[chunk], Access::kRead, Role::kParameter, parameter});
+    if (direction != Direction::kBackwardWeight)  // weight gradients need no weights
+      instruction.uses.push_back({set_.parameter_booking[chunk], Access::kRead, Role::kParameter, parameter});
     if (!has_weight_gradients(direction)) continue;
     const bool first = gradient_written_.insert({chunk, tensor}).second;
     instruction.uses.push_back(
