@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -51,7 +53,9 @@ int train(const std::string& config, const Overrides& overrides) {
     fmt::print("stopped after step {} and saved; the same command resumes\n", result.step);
     return kExitStopped;
   }
-  fmt::print("model       {}\nloss curve  {}/loss.svg\nlog         {}/metrics.csv\n", result.model_folder, folder, folder);
+  fmt::print("model       {}\n", result.model_folder);
+  const std::string log = trainer.workload().config.log.metrics_csv;
+  if (!log.empty()) fmt::print("loss curve  {}/loss.svg\nlog         {}/{}\n", folder, folder, log);
   return 0;
 }
 
@@ -78,7 +82,7 @@ struct GenerateOptions {
 int generate(const GenerateOptions& options) {
   strata::Generator generator(options.model, options.threads);
   const std::vector<int32_t> prompt = generator.tokenizer().encode(options.prompt);
-  fmt::print("{}", options.prompt);
+  if (!prompt.empty()) fmt::print("{}", options.prompt);
   generator.generate(prompt, options.sampling, [&](int32_t token) {
     fmt::print("{}", generator.tokenizer().decode(std::span(&token, 1)));
     std::fflush(stdout);
@@ -101,6 +105,13 @@ CLI::App* add_config_command(CLI::App& app, const std::string& name, const std::
   return command;
 }
 
+void refuse_unknown_command(const CLI::App& app, const std::string& first) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  if (!first.starts_with('-') && std::find(names.begin(), names.end(), first) == names.end())
+    strata::throw_bad_input("{}: use {}", first.empty() ? "no command is given" : fmt::format("there is no command '{}'", first), fmt::join(names, ", "));
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Strata trains transformers that are larger than the memory they run in"};
   app.require_subcommand(1);
@@ -118,10 +129,10 @@ int run(int argc, char** argv) {
   CLI::App* generate_command = app.add_subcommand("generate", "Continue a prompt with a trained model");
   generate_command->add_option("--model", generation.model, "model folder")->required();
   generate_command->add_option("--prompt", generation.prompt, "text to continue")->required();
-  generate_command->add_option("--max-tokens", generation.sampling.max_tokens, "most new tokens")->check(CLI::PositiveNumber);
-  generate_command->add_option("--temperature", generation.sampling.temperature, "0: always the likeliest token")->check(CLI::NonNegativeNumber);
-  generate_command->add_option("--top-k", generation.sampling.top_k, "only the k likeliest tokens; 0: all")->check(CLI::NonNegativeNumber);
-  generate_command->add_option("--top-p", generation.sampling.top_p, "only the likeliest tokens that make up p")->check(CLI::Range(0.0, 1.0));
+  generate_command->add_option("--max-tokens", generation.sampling.max_tokens, "most new tokens");
+  generate_command->add_option("--temperature", generation.sampling.temperature, "0: always the likeliest token");
+  generate_command->add_option("--top-k", generation.sampling.top_k, "only the k likeliest tokens; 0: all");
+  generate_command->add_option("--top-p", generation.sampling.top_p, "only the likeliest tokens that make up p");
   generate_command->add_option("--seed", generation.sampling.seed, "of the sampling");
   generate_command->add_option("--threads", generation.threads, "0: all cores");
 
@@ -133,10 +144,12 @@ int run(int argc, char** argv) {
   eval_command->add_option("--max-samples", evaluation.max_samples, "0: all");
   eval_command->add_option("--threads", evaluation.threads, "0: all cores");
 
+  refuse_unknown_command(app, argc > 1 ? argv[1] : "");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitBadInput;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    strata::throw_bad_input("{} (see strata --help)", error.what());
   }
   if (*train_command) {
     Overrides overrides = parse_overrides(train_command->remaining());
@@ -154,6 +167,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes then fails with a message
   try {
     return run(argc, argv);
   } catch (const strata::Error& error) {

@@ -10,6 +10,7 @@
 #include "strata/program/report.h"
 #include "strata/train/corpus.h"
 #include "strata/train/run_folder.h"
+#include "strata/train/run_length.h"
 #include "strata/train/workload.h"
 
 namespace strata {
@@ -52,10 +53,12 @@ std::string check_report(const TrainConfig& config) {
   const auto workload = make_workload(config);
   const RunFolder folder(config.run.directory);
   const Corpus corpus = open_corpus(config, workload->model, config.run.directory);
+  const int64_t steps = last_step(config.train, corpus.train->num_samples(), workload->global_batch(), {});
+  validate_schedule(config.schedule, config.optimizer.lr, steps);
   std::string text = model_lines(*workload);
   text += fmt::format("data           {} samples, {} targets per epoch", corpus.train->num_samples(), corpus.train->report().targets);
   if (corpus.validation) text += fmt::format("; validation {} samples, {} targets", corpus.validation->num_samples(), corpus.validation->report().targets);
-  text += fmt::format("\n{}{}", decay_lines(*workload), disk_lines(*workload, folder));
+  text += fmt::format("\nsteps          {}\n{}{}", steps, decay_lines(*workload), disk_lines(*workload, folder));
   for (const Program& program : workload->programs.programs) text += fmt::format("\n{}\n{}", program.name, describe_ledger(program));
   return text;
 }

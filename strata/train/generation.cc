@@ -44,9 +44,19 @@ std::vector<std::pair<double, int32_t>> candidates(std::span<const float> logits
   return kept;
 }
 
+void check_options(const SamplingOptions& options) {
+  if (options.max_tokens < 1) throw_bad_input("max-tokens is {}: it must be at least 1", options.max_tokens);
+  if (!(options.temperature >= 0)) throw_bad_input("temperature is {}: it must be at least 0 (0: always the likeliest token)", options.temperature);
+  if (options.top_k < 0) throw_bad_input("top-k is {}: it must be at least 0 (0: all tokens)", options.top_k);
+  if (!(options.top_p > 0 && options.top_p <= 1)) throw_bad_input("top-p is {}: it must be above 0 and at most 1 (1: all tokens)", options.top_p);
+}
+
 }  // namespace
 
 int32_t choose_token(std::span<const float> logits, const SamplingOptions& options, double random) {
+  for (size_t token = 0; token < logits.size(); ++token)
+    if (!std::isfinite(logits[token]))
+      throw_failed_run("the logit of token {} is {}: the model's weights are damaged, or its training diverged", token, logits[token]);
   if (options.temperature == 0) return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   const std::vector<std::pair<double, int32_t>> kept = candidates(logits, options);
   double total = 0;
@@ -59,7 +69,7 @@ int32_t choose_token(std::span<const float> logits, const SamplingOptions& optio
   return kept.back().second;
 }
 
-Generator::Generator(const std::string& model_folder, int threads) {
+Generator::Generator(const std::string& model_folder, int threads) : folder_(model_folder) {
   input_.model = read_model_spec((std::filesystem::path(model_folder) / "config.json").string());
   layers_ = declare_layers(input_.model);
   input_.plan = single_rank_plan(input_.model, ActivationPolicy::kKeep, 1, 1, threads == 0 ? available_threads() : threads);
@@ -70,10 +80,19 @@ Generator::Generator(const std::string& model_folder, int threads) {
                                    {DType::kF32, tokens, input_.model.max_positions, static_cast<int>(input_.plan.threads)});
   };
   programs_ = compile(input_, {ProgramKind::kDecode});
-  require_bytes_tokenizer(model_folder);
-  tokenizer_ = make_tokenizer("bytes");
+  if (std::filesystem::exists(std::filesystem::path(model_folder) / "tokenizer.json")) {
+    require_bytes_tokenizer(model_folder);
+    tokenizer_ = make_tokenizer("bytes");
+    if (tokenizer_->vocab_size() > input_.model.vocab)
+      throw_bad_input("{}: the tokenizer has a vocabulary of {}, the model has {}", model_folder, tokenizer_->vocab_size(), input_.model.vocab);
+  }
   instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_);
   load_weights(model_folder, input_.model, layers_, *instance_);
+}
+
+const Tokenizer& Generator::tokenizer() const {
+  if (!tokenizer_) throw_bad_input("{} has no tokenizer.json: the model was trained on token ids of an unknown tokenizer", folder_);
+  return *tokenizer_;
 }
 
 std::span<const float> Generator::decode(std::span<const int32_t> tokens, int64_t past) {
@@ -100,10 +119,16 @@ std::span<const float> Generator::decode(std::span<const int32_t> tokens, int64_
   return {};
 }
 
+void Generator::check_prompt(std::span<const int32_t> prompt) const {
+  if (prompt.empty()) throw_bad_input("the prompt is empty: give at least one token");
+  if (static_cast<int64_t>(prompt.size()) > input_.model.max_positions)
+    throw_bad_input("the prompt has {} tokens and the model {} positions: shorten the prompt", prompt.size(), input_.model.max_positions);
+  for (const int32_t token : prompt)
+    if (token < 0 || token >= input_.model.vocab) throw_bad_input("the prompt holds token id {} and the model has a vocabulary of {}", token, input_.model.vocab);
+}
+
 std::span<const float> Generator::prefill(std::span<const int32_t> tokens) {
-  if (tokens.empty()) throw_bad_input("the prompt is empty: give at least one token");
-  if (static_cast<int64_t>(tokens.size()) > input_.model.max_positions)
-    throw_bad_input("the prompt has {} tokens and the model {} positions: shorten the prompt", tokens.size(), input_.model.max_positions);
+  check_prompt(tokens);
   std::span<const float> last;
   for (size_t begin = 0; begin < tokens.size(); begin += kPromptPart)
     last = decode(tokens.subspan(begin, std::min<size_t>(kPromptPart, tokens.size() - begin)), static_cast<int64_t>(begin));
@@ -117,13 +142,16 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
 
 std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, const SamplingOptions& options,
                                          const std::function<void(int32_t)>& on_token) {
+  check_options(options);
+  // Ids above the tokenizer's, which fill up the vocabulary of some models, are no text.
+  const auto choices = static_cast<size_t>(tokenizer_ ? tokenizer_->vocab_size() : input_.model.vocab);
   std::vector<int32_t> produced;
   std::span<const float> logits = prefill(prompt);
   auto place = static_cast<int64_t>(prompt.size());
   while (static_cast<int64_t>(produced.size()) < options.max_tokens) {
     const double random = uniform_from(philox(options.seed, static_cast<uint64_t>(place), 0)[0]);
-    const int32_t token = choose_token(logits, options, random);
-    if (token == tokenizer_->end_of_text() || token == input_.model.eos_token) break;
+    const int32_t token = choose_token(logits.first(choices), options, random);
+    if ((tokenizer_ && token == tokenizer_->end_of_text()) || token == input_.model.eos_token) break;
     produced.push_back(token);
     if (on_token) on_token(token);
     if (place >= input_.model.max_positions || static_cast<int64_t>(produced.size()) == options.max_tokens) break;

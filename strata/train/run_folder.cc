@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/train/run_folder.h"
 
+#include <sys/file.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <regex>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -22,12 +26,37 @@ nlohmann::json environment(const Workload& workload) {
           {"compiler", __VERSION__}, {"program_digest", program_digest(workload.programs)}};
 }
 
+// Temporary names of what is written here and in tokens/ (base/atomic_file.h); checkpoints have their own (ckpt/).
+void remove_unfinished(const std::filesystem::path& folder, const std::string& names) {
+  const std::regex pattern("(" + names + ")\\.tmp-[0-9]+-[0-9]+");
+  std::error_code error;
+  std::vector<std::filesystem::path> unfinished;
+  for (std::filesystem::directory_iterator entry(folder, error); !error && entry != std::filesystem::end(entry); entry.increment(error))
+    if (std::regex_match(entry->path().filename().string(), pattern)) unfinished.push_back(entry->path());
+  for (const std::filesystem::path& path : unfinished) {
+    std::filesystem::remove_all(path, error);
+    if (error) throw_file_error("remove", path, error.value());
+  }
+}
+
 }  // namespace
 
 RunFolder::RunFolder(const std::string& path) : path_(path) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
-  if (error) throw_failed_run("run.directory {} cannot be created: {}", path, error.message());
+  if (error) throw_file_error("create run.directory", path_, error.value());
+  if (::access(path_.c_str(), W_OK | X_OK) != 0) throw_file_error("write to run.directory", path_, errno);
+}
+
+RunFolder RunFolder::claim(const std::string& path) {
+  RunFolder folder(path);
+  folder.lock_ = open_for_reading(folder.path_);
+  // A file system without locks gives another error; there nothing is claimed.
+  if (::flock(folder.lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw_bad_input("another process trains in {}: wait for its end, or choose another run.directory", path);
+  remove_unfinished(folder.path_, "config\\.toml|plan\\.json|program\\.txt|environment\\.json|loss\\.svg|trace\\.json|model|.*\\.csv");
+  remove_unfinished(folder.path_ / "tokens", "train\\.tokens|validation\\.tokens");
+  return folder;
 }
 
 void RunFolder::describe(const Workload& workload) const {

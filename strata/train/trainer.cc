@@ -15,7 +15,7 @@
 #include "strata/kernels/peak.h"
 #include "strata/optim/decay_groups.h"
 #include "strata/optim/schedule.h"
-#include "strata/program/memory.h"
+#include "strata/spec/train_options.h"
 #include "strata/store/disk_file.h"
 #include "strata/train/console_metrics.h"
 #include "strata/train/csv_metrics.h"
@@ -23,6 +23,7 @@
 #include "strata/train/flops.h"
 #include "strata/train/initialize.h"
 #include "strata/train/loss_curve.h"
+#include "strata/train/run_length.h"
 #include "strata/train/signals.h"
 #include "strata/train/tensorboard_metrics.h"
 #include "strata/train/trace.h"
@@ -52,32 +53,28 @@ std::vector<int64_t> sequence_lengths(const BatchSheet& sheet) {
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config)
-    : workload_(make_workload(config)), folder_(config.run.directory),
+    : workload_(make_workload(config)), folder_(RunFolder::claim(config.run.directory)),
       corpus_(open_corpus(config, workload_->model, config.run.directory)),
       instance_(std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs)) {
-  max_steps_ = count_steps();
-  validate_schedule(config.schedule, config.optimizer.lr, max_steps_);
   for (int64_t index = 0; index < workload_->input.plan.accumulation; ++index)
     storages_.push_back(executor().batch_storage(static_cast<int>(index)));
   load_or_initialize();
+  max_steps_ = last_step(config.train, corpus_.train->num_samples(), workload_->global_batch(), {state_.step, state_.samples_seen});
+  validate_schedule(config.schedule, workload_->config.optimizer.lr, max_steps_);
   folder_.describe(*workload_);
 }
 
 Trainer::~Trainer() = default;
-
-int64_t Trainer::count_steps() const {
-  const TrainConfig& config = workload_->config;
-  if (config.train.max_steps > 0) return config.train.max_steps;
-  const double samples = config.train.epochs * static_cast<double>(corpus_.train->num_samples());
-  return static_cast<int64_t>(std::ceil(samples / static_cast<double>(workload_->global_batch()) - 1e-9));
-}
 
 void Trainer::load_or_initialize() {
   const TrainConfig& config = workload_->config;
   std::vector<std::string> warnings;
   std::optional<CheckpointInfo> checkpoint;
   remove_unfinished_checkpoints(config.run.directory);
-  if (config.train.resume != ResumeMode::kNever) checkpoint = find_latest_complete(config.run.directory, warnings);
+  if (config.train.resume == ResumeMode::kNever)
+    refuse_old_checkpoints();
+  else
+    checkpoint = find_latest_complete(config.run.directory, warnings);
   for (const std::string& warning : warnings) log_warning("{}", warning);
   if (checkpoint) return resume(*checkpoint);
   if (config.train.resume == ResumeMode::kMust)
@@ -91,24 +88,49 @@ void Trainer::load_or_initialize() {
 }
 
 void Trainer::resume(const CheckpointInfo& checkpoint) {
-  const TrainConfig& config = workload_->config;
   state_ = read_checkpoint(checkpoint, states());
   const std::string fingerprint = checksum_hex(corpus_.train->fingerprint());
   if (state_.data_fingerprint != fingerprint)
     throw_bad_input("{} was trained on data with fingerprint {} and this is {}: give the same data, or another run.directory", checkpoint.folder,
                     state_.data_fingerprint, fingerprint);
-  if (state_.peak_learning_rate != config.optimizer.lr) {
-    const double used = config.train.resume_lr_from_checkpoint ? state_.peak_learning_rate : config.optimizer.lr;
-    log_info("learning rate: checkpoint {}, config {}, using {} (train.resume_lr_from_checkpoint = {})", state_.peak_learning_rate,
-             config.optimizer.lr, used, config.train.resume_lr_from_checkpoint);
-    workload_->config.optimizer.lr = used;
-  }
+  choose_learning_rate();
+  compare_options();
   log_info("resumed from {} at step {}", checkpoint.folder, state_.step);
+}
+
+// They would outlive the new run's, and a resume would take the old run up again.
+void Trainer::refuse_old_checkpoints() const {
+  std::error_code none;
+  const std::filesystem::path folder = folder_.checkpoints();
+  if (std::filesystem::exists(folder, none) && !std::filesystem::is_empty(folder, none))
+    throw_bad_input("train.resume is \"never\" and {} holds checkpoints: choose another run.directory, or move that folder away", folder.string());
+}
+
+void Trainer::choose_learning_rate() {
+  TrainConfig& config = workload_->config;
+  if (state_.peak_learning_rate == config.optimizer.lr) return;
+  const double used = config.train.resume_lr_from_checkpoint ? state_.peak_learning_rate : config.optimizer.lr;
+  log_info("learning rate: checkpoint {}, config {}, using {} (train.resume_lr_from_checkpoint = {})", state_.peak_learning_rate,
+           config.optimizer.lr, used, config.train.resume_lr_from_checkpoint);
+  config.optimizer.lr = used;
+}
+
+// A line for everything else that the config asks for and the run so far did not.
+void Trainer::compare_options() const {
+  TrainConfig before;
+  try {
+    before = parse_train_config(state_.config_toml, "the checkpoint's config", {});
+  } catch (const Error& error) {
+    return log_warning("options are not compared with those of the checkpoint: {}", error.what());
+  }
+  for (const TrainOption& option : train_config_options())
+    if (option.key != "optimizer.lr" && option.get(before) != option.get(workload_->config))
+      log_info("{}: {} so far, {} from here on", option.key, toml_text(option.get(before)), toml_text(option.get(workload_->config)));
 }
 
 void Trainer::open_log() {
   const TrainConfig& config = workload_->config;
-  writers_.push_back(std::make_unique<CsvMetrics>(folder_.metrics_csv(), state_.step));
+  if (!config.log.metrics_csv.empty()) writers_.push_back(std::make_unique<CsvMetrics>(metrics_csv(), state_.step));
   if (config.log.tensorboard) writers_.push_back(std::make_unique<TensorboardMetrics>(folder_.tensorboard(), state_.step));
   writers_.push_back(std::make_unique<ConsoleMetrics>(stdout, ConsoleOptions{max_steps_, config.log.every}));
   peak_flops_ = kernels::measure_peak_flops(instance_->team());
@@ -127,20 +149,56 @@ void Trainer::log_start() const {
     log_warning("{} threads on {} cores this process may use: expect a slow run", workload_->input.plan.threads, available_threads());
 }
 
-StepMetrics Trainer::step() {
+BatchSheet Trainer::next_batch() {
   const TrainConfig& config = workload_->config;
-  const Stopwatch total;
-  StepMetrics metrics;
+  const Plan& plan = workload_->input.plan;
+  const int64_t dataset_samples = corpus_.train->num_samples();
+  const int64_t samples = next_batch_samples(config.train, dataset_samples, workload_->global_batch(), {state_.step, state_.samples_seen});
   BatchSheet sheet;
-  const int64_t left = config.train.epochs > 0
-                           ? static_cast<int64_t>(std::llround(config.train.epochs * static_cast<double>(corpus_.train->num_samples()))) - state_.samples_seen
-                           : workload_->global_batch();
-  const int64_t samples = std::min(workload_->global_batch(), left);
-  fill_batch_sheet(*corpus_.train, SampleOrder::shuffled(corpus_.train->num_samples(), config.run.seed),
-                   {state_.samples_seen, samples, workload_->input.plan.micro_batch, workload_->input.plan.accumulation}, storages_, sheet);
-  metrics.seconds_data = total.seconds();
+  fill_batch_sheet(*corpus_.train, SampleOrder::shuffled(dataset_samples, config.run.seed),
+                   {state_.samples_seen, samples, plan.micro_batch, plan.accumulation}, storages_, sheet);
+  state_.samples_seen += samples;
+  return sheet;
+}
 
+StepMetrics Trainer::step() {
+  const Stopwatch total;
+  const BatchSheet sheet = next_batch();
+  const double seconds_data = total.seconds();
+  StepMetrics metrics = step_on(sheet);
+  metrics.seconds_data = seconds_data;
+  metrics.seconds_total = total.seconds();
+  metrics.tokens_per_second = static_cast<double>(sheet.num_tokens) / metrics.seconds_total;
+  metrics.mfu = peak_flops_ > 0 ? step_flops(workload_->model, sequence_lengths(sheet)) / (metrics.seconds_total * peak_flops_) : 0.0;
+  metrics.memory_bytes = read_process_memory().resident_bytes();
+  return metrics;
+}
+
+StepMetrics Trainer::step_on(const BatchSheet& sheet) {
+  const Stopwatch compute;
+  StepMetrics metrics;
   state_.step += 1;
+  state_.tokens_seen += sheet.num_tokens;
+  set_scalars(sheet);
+  const StepScalars& scalars = executor().scalars();
+  if (sheet.counted > 0) {
+    run_program(sheet);
+    metrics.loss = scalars.loss_sum / static_cast<double>(sheet.counted);
+    metrics.grad_norm = std::sqrt(scalars.norm_squared);
+  } else {
+    state_.skipped_steps += 1;
+    log_warning("step {}: no counted token in the batch; the step is skipped, {} skipped so far", state_.step, state_.skipped_steps);
+  }
+  metrics.step = state_.step;
+  metrics.tokens_seen = state_.tokens_seen;
+  metrics.learning_rate = scalars.learning_rate;
+  metrics.skipped_steps = state_.skipped_steps;
+  metrics.seconds_compute = compute.seconds();
+  return metrics;
+}
+
+void Trainer::set_scalars(const BatchSheet& sheet) {
+  const TrainConfig& config = workload_->config;
   StepScalars& scalars = executor().scalars();
   scalars.seed = config.run.seed;
   scalars.step = state_.step;
@@ -150,34 +208,13 @@ StepMetrics Trainer::step() {
   scalars.clip_norm = config.optimizer.clip_norm;
   scalars.training = true;
   scalars.finite = true;
-  const Stopwatch compute;
-  if (sheet.counted > 0) {
-    executor().run(workload_->step(), sheet);
-    if (!scalars.finite) {
-      note_bad_step();
-    } else {
-      state_.update_step += 1;
-      bad_steps_in_a_row_ = 0;
-    }
-  } else {
-    log_warning("step {}: no counted token in the batch, the step is skipped", state_.step);
-    state_.skipped_steps += 1;
-  }
-  metrics.seconds_compute = compute.seconds();
-  state_.samples_seen += samples;
-  state_.tokens_seen += sheet.num_tokens;
+}
 
-  metrics.step = state_.step;
-  metrics.tokens_seen = state_.tokens_seen;
-  metrics.loss = sheet.counted > 0 ? scalars.loss_sum / static_cast<double>(sheet.counted) : 0.0;
-  metrics.learning_rate = scalars.learning_rate;
-  metrics.grad_norm = std::sqrt(scalars.norm_squared);
-  metrics.skipped_steps = state_.skipped_steps;
-  metrics.seconds_total = total.seconds();
-  metrics.tokens_per_second = static_cast<double>(sheet.num_tokens) / metrics.seconds_total;
-  metrics.mfu = peak_flops_ > 0 ? step_flops(workload_->model, sequence_lengths(sheet)) / (metrics.seconds_total * peak_flops_) : 0.0;
-  metrics.memory_bytes = read_process_memory().resident_bytes();
-  return metrics;
+void Trainer::run_program(const BatchSheet& sheet) {
+  executor().run(workload_->step(), sheet);
+  if (!executor().scalars().finite) return note_bad_step();
+  state_.update_step += 1;
+  bad_steps_in_a_row_ = 0;
 }
 
 void Trainer::note_bad_step() {
@@ -256,7 +293,8 @@ TrainResult Trainer::train() {
   open_log();
   log_start();
   TrainResult result;
-  for (bool stop = signals.stop_requested(); state_.step < max_steps_ && !stop;) {
+  if (state_.step >= max_steps_) log_info("nothing is left to train: the run has {} steps and is at step {}", max_steps_, state_.step);
+  for (bool stop = false; state_.step < max_steps_ && !stop;) {
     const bool traced = workload_->config.log.profile && num_traced_ < kTracedSteps;
     executor().record_times(traced ? &times_ : nullptr);
     StepMetrics metrics = step();
@@ -271,7 +309,7 @@ TrainResult Trainer::train() {
   result.step = state_.step;
   result.stopped = state_.step < max_steps_;
   if (workload_->config.log.profile) write_trace_file();
-  write_loss_curve(folder_.loss_curve(), folder_.path().string(), folder_.metrics_csv());
+  if (!workload_->config.log.metrics_csv.empty()) write_loss_curve(folder_.loss_curve(), folder_.path().string(), metrics_csv());
   if (!result.stopped) result.model_folder = write_model();
   return result;
 }

@@ -42,8 +42,10 @@ class Trainer {
   int64_t max_steps() const { return max_steps_; }
   // Called with every step's metrics besides the log.
   void on_step(std::function<void(const StepMetrics&)> callback) { callback_ = std::move(callback); }
-  // One step; `train` is a loop over it.
+  // One step on the next batch of the run; `train` is a loop over it.
   StepMetrics step();
+  // One step on any batch in the executor's storage. A batch without a counted token updates nothing and counts as skipped.
+  StepMetrics step_on(const BatchSheet& sheet);
   double evaluate();
   void save();
   std::string write_model();
@@ -52,8 +54,14 @@ class Trainer {
   StatesInMemory states() { return {workload_->input, workload_->layers, workload_->programs, instance_->arena()}; }
   void load_or_initialize();
   void resume(const CheckpointInfo& checkpoint);
-  int64_t count_steps() const;
+  void refuse_old_checkpoints() const;
+  void compare_options() const;
+  void choose_learning_rate();
+  BatchSheet next_batch();
+  void set_scalars(const BatchSheet& sheet);
+  void run_program(const BatchSheet& sheet);
   void finish_step(StepMetrics& metrics, bool stop, bool save_asked);
+  std::filesystem::path metrics_csv() const { return folder_.path() / workload_->config.log.metrics_csv; }
   void open_log();
   void log_start() const;
   void note_bad_step();

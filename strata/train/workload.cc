@@ -36,10 +36,13 @@ Plan make_plan(const TrainConfig& config, const ModelSpec& model) {
   }
   const Plan plan = read_plan(config.parallel.plan);
   validate_plan(plan, model);
+  const BatchConfig& batch = config.batch;
   const int64_t planned = plan.micro_batch * plan.accumulation * plan.layers.front().dp;
-  if (config.batch.global != 0 && config.batch.global != planned)
-    throw_bad_input("batch.global is {} and the plan {} gives micro_batch {} x accumulation {} x dp {} = {}", config.batch.global,
-                    config.parallel.plan, plan.micro_batch, plan.accumulation, plan.layers.front().dp, planned);
+  if ((batch.global != 0 && batch.global != planned) || (batch.micro != 0 && batch.micro != plan.micro_batch) ||
+      (batch.accumulation != 0 && batch.accumulation != plan.accumulation))
+    throw_bad_input("batch.global {}, batch.micro {}, batch.accumulation {} (0: not given) contradict the plan {}: micro_batch {} x accumulation {} x dp {} = {}",
+                    batch.global, batch.micro, batch.accumulation, config.parallel.plan, plan.micro_batch, plan.accumulation,
+                    plan.layers.front().dp, planned);
   return plan;
 }
 
