@@ -124,7 +124,7 @@ void Trainer::compare_options() const {
     return log_warning("options are not compared with those of the checkpoint: {}", error.what());
   }
   for (const TrainOption& option : train_config_options())
-    if (option.key != "optimizer.lr" && option.get(before) != option.get(workload_->config))
+    if (option.key != "optimizer.lr" && !option.key.starts_with("train.resume") && option.get(before) != option.get(workload_->config))
       log_info("{}: {} so far, {} from here on", option.key, toml_text(option.get(before)), toml_text(option.get(workload_->config)));
 }
 
@@ -270,7 +270,7 @@ void Trainer::write_trace_file() const {
 }
 
 // The row of a step is in the log before its checkpoint exists, so that no resumed run lacks it; the time of saving counts in the next row.
-void Trainer::finish_step(StepMetrics& metrics, bool stop, bool save_asked) {
+void Trainer::finish_step(StepMetrics& metrics) {
   const TrainConfig& config = workload_->config;
   const bool last = state_.step == max_steps_;
   if (corpus_.validation && (due(config.train.eval_every) || last)) {
@@ -282,7 +282,9 @@ void Trainer::finish_step(StepMetrics& metrics, bool stop, bool save_asked) {
   metrics.seconds_total += metrics.seconds_eval + metrics.seconds_save;
   for (const std::unique_ptr<MetricsWriter>& writer : writers_) writer->write(metrics);
   if (callback_) callback_(metrics);
-  if (!due(config.train.save_every) && !save_asked && !stop && !last) return;
+}
+
+void Trainer::save_timed() {
   const Stopwatch saving;
   save();
   seconds_saving_ = saving.seconds();
@@ -300,8 +302,9 @@ TrainResult Trainer::train() {
     StepMetrics metrics = step();
     executor().record_times(nullptr);
     num_traced_ += traced ? 1 : 0;
+    finish_step(metrics);
     stop = signals.stop_requested();
-    finish_step(metrics, stop, signals.take_save_request());
+    if (signals.take_save_request() || stop || due(workload_->config.train.save_every) || state_.step == max_steps_) save_timed();
     result.loss = metrics.loss;
     if (metrics.validation_loss) result.validation_loss = metrics.validation_loss;
   }

@@ -60,7 +60,8 @@ class Trainer {
   BatchSheet next_batch();
   void set_scalars(const BatchSheet& sheet);
   void run_program(const BatchSheet& sheet);
-  void finish_step(StepMetrics& metrics, bool stop, bool save_asked);
+  void finish_step(StepMetrics& metrics);
+  void save_timed();
   std::filesystem::path metrics_csv() const { return folder_.path() / workload_->config.log.metrics_csv; }
   void open_log();
   void log_start() const;
