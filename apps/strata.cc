@@ -124,6 +124,8 @@ int run(int argc, char** argv) {
   std::string program_name = "step";
   program_command->add_option("--name", program_name, "step, evaluation or save");
   CLI::App* options_command = app.add_subcommand("options", "Every option of the config: default, range, meaning");
+  bool markdown = false;
+  options_command->add_flag("--markdown", markdown, "as docs/config.md");
 
   GenerateOptions generation;
   CLI::App* generate_command = app.add_subcommand("generate", "Continue a prompt with a trained model");
@@ -160,7 +162,7 @@ int run(int argc, char** argv) {
   if (*program_command) return program(config, parse_overrides(program_command->remaining()), program_name);
   if (*generate_command) return generate(generation);
   if (*eval_command) return evaluate(evaluation);
-  if (*options_command) fmt::print("{}", strata::options_text());
+  if (*options_command) fmt::print("{}", markdown ? strata::options_markdown() : strata::options_text());
   return 0;
 }
 
