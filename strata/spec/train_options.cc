@@ -104,7 +104,7 @@ void add_data(std::vector<TrainOption>& table) {
       "validation_fraction", &DataConfig::validation_fraction,
       "part of the training documents kept for validation; 0: none",
       {.range = kFraction, .other_names = {"val_split", "validation_split"}, .only_with = {"data.validation", {""}}});
-  data.add("tokenizer", &DataConfig::tokenizer, "\"bytes\", a tokenizer.json, or a Hugging Face folder that holds one",
+  data.add("tokenizer", &DataConfig::tokenizer, "\"bytes\": one token per byte; not used for files of token ids",
            {.other_names = {"tokenizer_name"}, .required = true});
   data.add("sampling", &DataConfig::sampling,
            "window: samples are windows of the token stream; document: one document per sample",
@@ -197,7 +197,7 @@ void add_train(std::vector<TrainOption>& table) {
 
 void add_placement(std::vector<TrainOption>& table) {
   Section parallel(table, "parallel", &TrainConfig::parallel);
-  parallel.add("plan", &ParallelConfig::plan, "\"auto\": searched for this machine; or a plan.json",
+  parallel.add("plan", &ParallelConfig::plan, "\"auto\": one rank with everything resident; or a plan.json",
                {.required = true});
   parallel.add("activations", &ParallelConfig::activations,
                "what is kept for the backward pass: all, the costly ones, or layer inputs",

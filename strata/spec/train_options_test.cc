@@ -74,7 +74,7 @@ TEST(TrainOptions, TextShowsKeyValuesDefaultAndHelp) {
 }
 
 TEST(TrainOptions, DocumentationIsUpToDate) {
-  const auto path = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "docs/config.md";
+  const std::filesystem::path path = STRATA_DOCS_FOLDER "/config.md";
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_EQ(text.str(), options_markdown()) << path << " is out of date: write options_markdown() to it";
