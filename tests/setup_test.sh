@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# scripts/setup.sh and scripts/run_rows.sh, with stand-ins for dpkg-query, apt-get, id and sudo that record their calls.
+# scripts/setup.sh, run_rows.sh and sanitize.sh, with stand-ins for the programs that they call.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -59,4 +59,19 @@ bench speed 1.2 1.1 ok" ]]'
 rm "$work/rows/first.sh"
 run "$root/scripts/run_rows.sh" "$work/rows" three
 expect '[ $status = 2 ] && [[ "$output" == *"rows: one two"* ]]'
+
+sanitize() { run env PATH="$work/bin:$PATH" "$root/scripts/sanitize.sh" "$@"; }
+stand_in cmake 'exit 0'
+stand_in ctest 'echo "100% tests passed, 0 tests failed out of 7"'
+sanitize
+expect '[ $status = 0 ] && [[ "$output" == *"asan: 7 tests, 0 failed, 0 reports, "*"tsan: 7 tests, 0 failed, 0 reports, "* ]]'
+stand_in ctest 'echo "86% tests passed, 1 tests failed out of 7"; echo "SUMMARY: ThreadSanitizer: data race"; exit 8'
+sanitize tsan
+expect '[ $status = 1 ] && [[ "$output" == *"tsan: 7 tests, 1 failed, 1 reports, "* ]]'
+stand_in cmake 'case "$*" in *asan*) exit 1;; esac'
+stand_in ctest 'echo "100% tests passed, 0 tests failed out of 7"'
+sanitize
+expect '[ $status = 1 ] && [[ "$output" == *"asan: does not build"*"tsan: 7 tests"* ]]'
+sanitize msan
+expect '[ $status = 2 ] && [[ "$output" == *"presets: asan tsan"* ]]'
 exit $failures
