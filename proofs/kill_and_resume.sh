@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A training process killed at any moment is resumed as if nothing had happened: the final weights, moments and log are bit-equal to those
-# of a run that nobody killed. 20 trials, half of them in bf16; each kills (SIGKILL) a fresh run at a random moment between its start and
-# its end, resumes it with the same command, and compares. About two minutes.
+# A training process killed at any moment is resumed as if nothing had happened: the final weights, moments and log are
+# bit-equal to those of a run that nobody killed. 20 trials, half of them in bf16; each kills (SIGKILL) a fresh run at a
+# random moment between its start and its end, resumes it with the same command, and compares. About two minutes.
 # Usage: proofs/kill_and_resume.sh [SEED]   (after `make build`; STRATA names another binary)
 set -euo pipefail
 
@@ -13,9 +13,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cat > "$work/config.json" <<'JSON'
-{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 257, "n_positions": 64, "n_embd": 96, "n_layer": 3, "n_head": 4,
- "activation_function": "gelu_new", "attn_pdrop": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-5,
- "initializer_range": 0.02, "tie_word_embeddings": true, "bos_token_id": 256, "eos_token_id": 256}
+{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 257, "n_positions": 64, "n_embd": 96,
+ "n_layer": 3, "n_head": 4, "activation_function": "gelu_new", "attn_pdrop": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1,
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "tie_word_embeddings": true, "bos_token_id": 256,
+ "eos_token_id": 256}
 JSON
 # 300 windows of 64 bytes, the same everywhere; 157 steps of 4 run through them twice and into a third epoch.
 awk 'BEGIN { for (i = x = 1; i <= 3200; ++i) { x = (x * 16807) % 2147483647; printf "%05d ", x % 977 } }' > "$work/train.txt"
@@ -41,7 +42,9 @@ threads = 1
 TOML
 
 # Becomes the trainer: call it as (train ...), or as train ... & for the process to kill.
-train() { exec "$strata" train "$work/train.toml" --run.directory="$1" --model.precision="$2" > "$1.out" 2>> "$1.log"; }
+train() {
+  exec "$strata" train "$work/train.toml" --run.directory="$1" --model.precision="$2" > "$1.out" 2>> "$1.log"
+}
 
 # What must be equal: exported weights, the last checkpoint's values, the columns of the log that are not times or memory.
 fingerprint() {
@@ -81,7 +84,10 @@ for ((trial = 1; trial <= trials; ++trial)); do
   done
   rows=$(tail -n +2 "$run/metrics.csv" 2> /dev/null | wc -l)
   verdict=different
-  if (train "$run" $precision) && [ "$(fingerprint "$run")" = "${expected[$precision]}" ]; then verdict=equal; equal=$((equal + 1)); fi
+  if (train "$run" $precision) && [ "$(fingerprint "$run")" = "${expected[$precision]}" ]; then
+    verdict=equal
+    equal=$((equal + 1))
+  fi
   echo "trial $trial: $precision, seed $seed, killed after $moment ms with $rows steps logged: $verdict"
   seed=$((seed + 1))
   rm -rf "$run"

@@ -129,7 +129,8 @@ class Config(CommandTest):
     def test_schedule(self):
         self.assert_refused(self.train("--schedule.warmup_steps=7"), BAD_INPUT, "7", "6")
         for command in ("train", "check"):
-            result = self.strata(command, self.config, "--train.max_steps=0", "--train.epochs=1", "--schedule.warmup_steps=999")
+            epochs = ["--train.max_steps=0", "--train.epochs=1"]
+            result = self.strata(command, self.config, *epochs, "--schedule.warmup_steps=999")
             self.assert_refused(result, BAD_INPUT, "999")
 
     def test_memory_budget(self):
@@ -139,7 +140,8 @@ class Config(CommandTest):
 
     def test_plan_for_several_ranks(self):
         layers = {"count": 6, "tp": 1, "dp": 2, "zero": 0, "activations": "keep"}
-        plan = {"num_ranks": 2, "stage_layers": [6], "layers": [layers], "micro_batch": 2, "accumulation": 1, "reduce": "last", "threads": 1}
+        plan = {"num_ranks": 2, "stage_layers": [6], "layers": [layers], "micro_batch": 2, "accumulation": 1,
+                "reduce": "last", "threads": 1}
         (self.folder / "plan.json").write_text(json.dumps(plan))
         override = f"--parallel.plan={self.folder}/plan.json"
         self.assert_refused(self.train(override), BAD_INPUT, "2 ranks", "num_ranks 1")
@@ -147,7 +149,8 @@ class Config(CommandTest):
 
     def test_program(self):
         self.assertIn("forward", self.strata("program", self.config).stdout)
-        self.assert_refused(self.strata("program", self.config, "--name", "no"), BAD_INPUT, "'no'", "step, evaluation or save")
+        result = self.strata("program", self.config, "--name", "no")
+        self.assert_refused(result, BAD_INPUT, "'no'", "step, evaluation or save")
         self.assert_refused(self.strata("program", self.config, "--rank", "1"), BAD_INPUT, "--rank")
 
     def test_check_runs_nothing(self):
@@ -195,10 +198,12 @@ class Data(CommandTest):
     def test_encodings_of_the_same_text(self):
         records = [json.dumps({"text": f"record {index} of some length"}) for index in range(5)]
         logs = []
-        for number, (mark, end) in enumerate([(b"", b"\n"), (b"\xef\xbb\xbf", b"\n"), (b"", b"\r\n"), (b"\xef\xbb\xbf", b"\r\n")]):
+        marks = [b"", b"\xef\xbb\xbf"]
+        for number, (mark, end) in enumerate((mark, end) for mark in marks for end in [b"\n", b"\r\n"]):
             data = self.write(f"{number}.jsonl", mark + end.join(map(str.encode, records)) + end + end)
             self.assert_done(self.train(data, f"--run.directory={self.folder}/{number}"))
-            logs.append([row.split(",")[:5] for row in (self.folder / str(number) / "metrics.csv").read_text().splitlines()])
+            rows = (self.folder / str(number) / "metrics.csv").read_text().splitlines()
+            logs.append([row.split(",")[:5] for row in rows])
         self.assertEqual(len(logs[0]), 7)
         self.assertEqual(logs, [logs[0]] * 4)
 
@@ -317,9 +322,10 @@ class Folders(CommandTest):
         for path in [self.run_folder, *self.run_folder.rglob("*")]:
             path.chmod(0o555 if path.is_dir() else 0o444)
         self.folder.chmod(0o755)
-        user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}  # root may write anything
-        command = shutil.copy(STRATA, self.folder)  # where that user can reach it
-        result = subprocess.run([command, "train", self.config], capture_output=True, text=True, timeout=120, check=False, cwd=self.folder, **user)
+        # Root may write anything, so another user tries, with a copy of the command that it can reach.
+        user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        command = [shutil.copy(STRATA, self.folder), "train", self.config]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=self.folder, **user)
         self.assert_refused(result, BAD_INPUT, "run.directory", str(self.run_folder), "Permission denied")
         for path in [self.run_folder, *self.run_folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
@@ -336,7 +342,8 @@ class Folders(CommandTest):
 
 class Signals(CommandTest):
     def start(self, *overrides):
-        process = subprocess.Popen([STRATA, "train", self.config, *overrides], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [STRATA, "train", self.config, *overrides]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
@@ -379,7 +386,8 @@ class Models(CommandTest):
         result = self.generate("--prompt", "The", "--max-tokens", "5", "--temperature", "0")
         self.assert_done(result)
         self.assertTrue(result.stdout.startswith("The"))
-        self.assertEqual(result.stdout, self.generate("--prompt", "The", "--max-tokens", "5", "--temperature", "0").stdout)
+        again = self.generate("--prompt", "The", "--max-tokens", "5", "--temperature", "0")
+        self.assertEqual(result.stdout, again.stdout)
 
     def test_what_generate_refuses(self):
         model = self.trained()

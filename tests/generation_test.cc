@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text from model folders: against the reference's greedy tokens, against the evaluation program, and what is refused.
+#include "strata/train/generation.h"
+
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -10,7 +12,6 @@
 
 #include "strata/hf/model_folder.h"
 #include "strata/hf/tokenizer_json.h"
-#include "strata/train/generation.h"
 #include "strata/train/model_evaluation.h"
 #include "tests/model_harness.h"
 #include "tests/tiny_run.h"
@@ -33,8 +34,15 @@ std::string golden_folder(const std::string& family) { return std::string(STRATA
 
 // A folder with the harness's random weights and the bytes tokenizer, if its vocabulary is large enough for one.
 void write_model(const std::filesystem::path& path, ModelHarness& harness, const ModelSpec& model) {
-  ModelFolder contents{model, harness.layers(), [&](int layer, int parameter) { return harness.executor().master(layer, parameter); }, DType::kF32, {}};
-  if (model.vocab >= 257) contents.add_files = [&](const std::filesystem::path& folder) { write_bytes_tokenizer(folder, model.max_positions); };
+  ModelFolder contents{model,
+                       harness.layers(),
+                       [&](int layer, int parameter) { return harness.executor().master(layer, parameter); },
+                       DType::kF32,
+                       {}};
+  if (model.vocab >= 257)
+    contents.add_files = [&](const std::filesystem::path& folder) {
+      write_bytes_tokenizer(folder, model.max_positions);
+    };
   write_model_folder(path, contents, ExistingTarget::kRefuse);
 }
 
@@ -54,8 +62,9 @@ TEST_P(Generation, GreedyTokensAreTheReferences) {
   const auto expected = golden["tokens"].get<std::vector<int32_t>>();
   Generator generator(golden_folder(GetParam()) + "/model", 1);
   std::vector<int32_t> seen;
-  const std::vector<int32_t> tokens = generator.generate(golden["prompt"].get<std::vector<int32_t>>(), greedy(static_cast<int64_t>(expected.size())),
-                                                         [&](int32_t token) { seen.push_back(token); });
+  const std::vector<int32_t> tokens =
+      generator.generate(golden["prompt"].get<std::vector<int32_t>>(), greedy(static_cast<int64_t>(expected.size())),
+                         [&](int32_t token) { seen.push_back(token); });
   EXPECT_EQ(tokens, expected);
   EXPECT_EQ(seen, expected);
 }
@@ -66,7 +75,8 @@ double negative_log_likelihood(const std::vector<float>& logits, int32_t target)
   return std::log(sum);
 }
 
-// 150 tokens: the prompt goes through the cache in three parts. The sum over all prefixes is the evaluation program's loss.
+// 150 tokens: the prompt goes through the cache in three parts. The sum over all prefixes is the evaluation program's
+// loss.
 TEST_P(Generation, CachedLogitsAreTheEvaluations) {
   HarnessOptions options;
   options.model = model(160, 97);
@@ -109,7 +119,8 @@ TEST_P(Generation, EndsAtTheLastPosition) {
   write_model(folder / "model", harness, options.model);
   Generator generator(folder / "model", 1);
   const std::vector<int32_t> prompt(16, 3);
-  EXPECT_EQ(generator.generate(prompt, greedy(100), {}).size(), 1u);  // after the last position one more can be told, none read
+  EXPECT_EQ(generator.generate(prompt, greedy(100), {}).size(),
+            1u);  // after the last position one more can be told, none read
   EXPECT_EQ(generator.generate(std::span(prompt).first(10), greedy(100), {}).size(), 7u);
 }
 
@@ -141,7 +152,8 @@ TEST_P(Generation, OnlyTextIsChosen) {
   Generator generator(folder / "model", 1);
   SamplingOptions sampling;
   sampling.temperature = 10;  // nearly uniform: one id in seven would be too large
-  for (const int32_t token : generator.generate(generator.tokenizer().encode("ab"), sampling, {})) EXPECT_LT(token, 256);
+  for (const int32_t token : generator.generate(generator.tokenizer().encode("ab"), sampling, {}))
+    EXPECT_LT(token, 256);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Generation, ::testing::Values("gpt2", "llama"));
@@ -149,7 +161,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Generation, ::testing::Values("gpt2", "llama"
 // ---- the choice of a token ------------------------------------------------------------------------------------------
 
 // Probabilities 0.5, 0.25, 0.125, 0.125 of the tokens 2, 0, 1, 3.
-const std::vector<float> kLogits = {-1 * std::numbers::ln2_v<float>, -2 * std::numbers::ln2_v<float>, 0, -2 * std::numbers::ln2_v<float>};
+const std::vector<float> kLogits = {-1 * std::numbers::ln2_v<float>, -2 * std::numbers::ln2_v<float>, 0,
+                                    -2 * std::numbers::ln2_v<float>};
 
 // Tokens at equally spaced random numbers.
 std::vector<int32_t> choices(SamplingOptions options) {
@@ -160,8 +173,12 @@ std::vector<int32_t> choices(SamplingOptions options) {
 
 SamplingOptions sampling(double temperature, int64_t top_k, double top_p) { return {1, temperature, top_k, top_p, 1}; }
 
-TEST(ChooseToken, FollowsTheProbabilities) { EXPECT_THAT(choices(sampling(1, 0, 1)), ElementsAre(2, 2, 2, 2, 0, 0, 1, 3)); }
-TEST(ChooseToken, TemperatureZeroIsTheLikeliest) { EXPECT_THAT(choices(sampling(0, 0, 1)), ElementsAre(2, 2, 2, 2, 2, 2, 2, 2)); }
+TEST(ChooseToken, FollowsTheProbabilities) {
+  EXPECT_THAT(choices(sampling(1, 0, 1)), ElementsAre(2, 2, 2, 2, 0, 0, 1, 3));
+}
+TEST(ChooseToken, TemperatureZeroIsTheLikeliest) {
+  EXPECT_THAT(choices(sampling(0, 0, 1)), ElementsAre(2, 2, 2, 2, 2, 2, 2, 2));
+}
 TEST(ChooseToken, HalfTheTemperatureSquares) {
   // 1/4, 1/16, 1/64, 1/64 of 11/32: 8/11, 2/11, 1/22, 1/22.
   EXPECT_THAT(choices(sampling(0.5, 0, 1)), ElementsAre(2, 2, 2, 2, 2, 2, 0, 1));
@@ -176,7 +193,8 @@ TEST(ChooseToken, LogitsThatAreNotFiniteAreRefused) {
   std::vector<float> logits = kLogits;
   logits[1] = std::numeric_limits<float>::quiet_NaN();
   for (double temperature : {0.0, 1.0})
-    EXPECT_THAT(error_message(ErrorKind::kFailedRun, [&] { choose_token(logits, sampling(temperature, 0, 1), 0.5); }), HasSubstr("the logit of token 1 is nan"));
+    EXPECT_THAT(error_message(ErrorKind::kFailedRun, [&] { choose_token(logits, sampling(temperature, 0, 1), 0.5); }),
+                HasSubstr("the logit of token 1 is nan"));
 }
 
 // ---- what is refused ------------------------------------------------------------------------------------------------
@@ -190,7 +208,8 @@ TEST(GenerationRefuses, PromptsAndOptions) {
   const std::vector<int32_t> long_prompt(33, 1), one = {1};
   EXPECT_THAT(refusal(generator, {}, greedy(1)), HasSubstr("the prompt is empty"));
   EXPECT_THAT(refusal(generator, long_prompt, greedy(1)), HasSubstr("33 tokens and the model 32 positions"));
-  EXPECT_THAT(refusal(generator, std::vector<int32_t>{1, 97}, greedy(1)), HasSubstr("token id 97 and the model has a vocabulary of 97"));
+  EXPECT_THAT(refusal(generator, std::vector<int32_t>{1, 97}, greedy(1)),
+              HasSubstr("token id 97 and the model has a vocabulary of 97"));
   EXPECT_THAT(refusal(generator, one, greedy(0)), HasSubstr("max-tokens is 0"));
   EXPECT_THAT(refusal(generator, one, sampling(-0.5, 0, 1)), HasSubstr("temperature is -0.5"));
   EXPECT_THAT(refusal(generator, one, sampling(std::nan(""), 0, 1)), HasSubstr("temperature is nan"));

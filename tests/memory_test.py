@@ -56,7 +56,8 @@ def resident_bytes(pid):
 def measure(strata, folder):
     """(arena, peak) in bytes."""
     log_path = folder / "log"
-    with open(log_path, "w") as log, subprocess.Popen([strata, "train", folder / "train.toml"], stdout=subprocess.DEVNULL, stderr=log) as process:
+    command = [strata, "train", folder / "train.toml"]
+    with open(log_path, "w") as log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as process:
         peak = 0
         while process.poll() is None:
             peak = max(peak, resident_bytes(process.pid))
@@ -78,13 +79,15 @@ def main():
                 folder = pathlib.Path(name)
                 (folder / "config.json").write_text(json.dumps(MODEL))
                 (folder / "train.txt").write_text("The quick brown fox jumps over the lazy dog. " * 200)
-                (folder / "train.toml").write_text(CONFIG.format(folder=folder, precision=precision, activations=activations))
+                text = CONFIG.format(folder=folder, precision=precision, activations=activations)
+                (folder / "train.toml").write_text(text)
                 arena, peak = measure(sys.argv[1], folder)
             # Less than half of the arena touched would be a measurement that missed the step.
             fine = arena >= LEAST_ARENA and arena / 2 < peak <= arena + ALLOWED
             failed = failed or not fine
-            print(f"{precision:4} {activations:9}  arena {arena / 2**20:7.1f} MiB  RssAnon + RssShmem {peak / 2**20:7.1f} MiB  "
-                  f"difference {(peak - arena) / 2**20:6.1f} MiB  {'ok' if fine else 'FAILED'}", flush=True)
+            print(f"{precision:4} {activations:9}  arena {arena / 2**20:7.1f} MiB  "
+                  f"RssAnon + RssShmem {peak / 2**20:7.1f} MiB  difference {(peak - arena) / 2**20:6.1f} MiB  "
+                  f"{'ok' if fine else 'FAILED'}", flush=True)
     return 1 if failed else 0
 
 

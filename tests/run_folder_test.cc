@@ -21,10 +21,12 @@ std::string refusal(const TrainConfig& config) {
 TEST(RunFolder, ResumeMustAndNever) {
   TinyRun run;
   run.config.train.resume = ResumeMode::kMust;
-  EXPECT_THAT(refusal(run.config), HasSubstr("train.resume is \"must\" and " + run.config.run.directory + " holds no checkpoint"));
+  EXPECT_THAT(refusal(run.config),
+              HasSubstr("train.resume is \"must\" and " + run.config.run.directory + " holds no checkpoint"));
   run.config.train.resume = ResumeMode::kNever;
   train(run.config, 2);
-  EXPECT_THAT(refusal(run.config), HasSubstr("train.resume is \"never\" and " + run.config.run.directory + "/checkpoints holds checkpoints"));
+  EXPECT_THAT(refusal(run.config), HasSubstr("train.resume is \"never\" and " + run.config.run.directory +
+                                             "/checkpoints holds checkpoints"));
   run.config.train.resume = ResumeMode::kMust;
   EXPECT_FALSE(train(run.config).stopped);
 }
@@ -95,7 +97,8 @@ TEST(RunFolder, PlanAndBatchMustAgree) {
   write_test_file(run.folder() / "plan.json", to_json(plan_of(run, 1)).dump());
   run.config.parallel.plan = run.folder() / "plan.json";
   run.config.batch.micro = 4;
-  EXPECT_THAT(refusal(run.config), AllOf(HasSubstr("batch.micro 4"), HasSubstr("micro_batch 2 x accumulation 1 x dp 1 = 2")));
+  EXPECT_THAT(refusal(run.config),
+              AllOf(HasSubstr("batch.micro 4"), HasSubstr("micro_batch 2 x accumulation 1 x dp 1 = 2")));
   run.config.batch.micro = 2;
   EXPECT_FALSE(train(run.config).stopped);
 }

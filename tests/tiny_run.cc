@@ -30,17 +30,31 @@ TinyRun::TinyRun() {
 void TinyRun::write_text(const std::string& text) { write_test_file(folder_ / "train.txt", text); }
 
 std::string TinyRun::words(int64_t samples) {
-  static constexpr std::array kWords = {"the ", "cat ", "sat ", "on ", "a ", "mat ", "and ", "saw ", "that ", "it ", "was ", "warm "};
+  static constexpr std::array kWords = {"the ", "cat ", "sat ",  "on ", "a ",   "mat ",
+                                        "and ", "saw ", "that ", "it ", "was ", "warm "};
   std::string text;
-  for (uint64_t place = 0; static_cast<int64_t>(text.size()) < 16 * samples; ++place) text += kWords[philox(7, place, 0)[0] % kWords.size()];
+  for (uint64_t place = 0; static_cast<int64_t>(text.size()) < 16 * samples; ++place)
+    text += kWords[philox(7, place, 0)[0] % kWords.size()];
   return text.substr(0, static_cast<size_t>(16 * samples));  // the end-of-text token is the last target
 }
 
 void TinyRun::set_dropout(double probability) {
-  const nlohmann::json model = {
-      {"model_type", "gpt2"}, {"architectures", {"GPT2LMHeadModel"}}, {"vocab_size", 257}, {"n_positions", 16}, {"n_embd", 32}, {"n_layer", 2},
-      {"n_head", 4}, {"activation_function", "gelu_new"}, {"attn_pdrop", probability}, {"resid_pdrop", probability}, {"embd_pdrop", probability},
-      {"layer_norm_epsilon", 1e-5}, {"initializer_range", 0.02}, {"tie_word_embeddings", true}, {"bos_token_id", 256}, {"eos_token_id", 256}};
+  const nlohmann::json model = {{"model_type", "gpt2"},
+                                {"architectures", {"GPT2LMHeadModel"}},
+                                {"vocab_size", 257},
+                                {"n_positions", 16},
+                                {"n_embd", 32},
+                                {"n_layer", 2},
+                                {"n_head", 4},
+                                {"activation_function", "gelu_new"},
+                                {"attn_pdrop", probability},
+                                {"resid_pdrop", probability},
+                                {"embd_pdrop", probability},
+                                {"layer_norm_epsilon", 1e-5},
+                                {"initializer_range", 0.02},
+                                {"tie_word_embeddings", true},
+                                {"bos_token_id", 256},
+                                {"eos_token_id", 256}};
   write_test_file(folder_ / "config.json", model.dump());
 }
 
@@ -54,7 +68,8 @@ std::vector<int64_t> TinyRun::checkpoints() const {
 }
 
 std::vector<std::string> TinyRun::metrics() const {
-  static const std::set<std::string> kept = {"step", "tokens_seen", "loss", "learning_rate", "grad_norm", "skipped_steps", "validation_loss"};
+  static const std::set<std::string> kept = {"step",      "tokens_seen",   "loss",           "learning_rate",
+                                             "grad_norm", "skipped_steps", "validation_loss"};
   std::istringstream lines(read_bytes(run_folder() / "metrics.csv"));
   std::vector<std::string> rows;
   for (std::string line; std::getline(lines, line);) {
@@ -69,7 +84,9 @@ std::vector<std::string> TinyRun::metrics() const {
   return rows;
 }
 
-std::vector<MetricPoint> TinyRun::column(std::string_view name) const { return read_csv_column(run_folder() / "metrics.csv", name); }
+std::vector<MetricPoint> TinyRun::column(std::string_view name) const {
+  return read_csv_column(run_folder() / "metrics.csv", name);
+}
 
 TrainResult train(const TrainConfig& config, int64_t stop_after, int signal) {
   Trainer trainer(config);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run of seconds for tests of the trainer: a folder with a model of 2 layers on bytes, text, and a config that trains on it.
+// A run of seconds for tests of the trainer: a folder with a model of 2 layers on bytes, text, and a config that trains
+// on it.
 #pragma once
 
 #include <filesystem>

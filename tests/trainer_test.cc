@@ -35,7 +35,8 @@ struct Outcome {
 };
 
 Outcome outcome_of(const TinyRun& run, int64_t last_step) {
-  return {read_bytes(run.checkpoint(last_step) / "rank-00000.bin"), read_bytes(run.run_folder() / "model" / "model.safetensors"), run.metrics()};
+  return {read_bytes(run.checkpoint(last_step) / "rank-00000.bin"),
+          read_bytes(run.run_folder() / "model" / "model.safetensors"), run.metrics()};
 }
 
 void use_everything(TinyRun& run, Precision precision) {
@@ -185,7 +186,8 @@ TEST(Trainer, ChangedLearningRate) {
     run.config.optimizer.lr = 5e-5;
     run.config.train.resume_lr_from_checkpoint = from_checkpoint;
     const std::string log = captured_log([&] { train(run.config, 7); });
-    EXPECT_THAT(log, HasSubstr(fmt::format("learning rate: checkpoint 0.0001, config 5e-05, using {}", from_checkpoint ? "0.0001" : "5e-05")));
+    EXPECT_THAT(log, HasSubstr(fmt::format("learning rate: checkpoint 0.0001, config 5e-05, using {}",
+                                           from_checkpoint ? "0.0001" : "5e-05")));
     const double used = from_checkpoint ? 1e-4 : 5e-5;
     EXPECT_EQ(run.column("learning_rate")[5], (MetricPoint{6, used}));
     // The choice is what the next checkpoint holds: asked for again, it is no change.
@@ -219,7 +221,8 @@ TEST(Trainer, OptionsThatChangedAreListed) {
   run.config.run.seed = 4;
   run.config.optimizer.weight_decay = 0.5;
   const std::string log = captured_log([&] { train(run.config); });
-  EXPECT_THAT(log, AllOf(HasSubstr("run.seed: 1 so far, 4 from here on"), HasSubstr("optimizer.weight_decay: 0.1 so far, 0.5 from here on")));
+  EXPECT_THAT(log, AllOf(HasSubstr("run.seed: 1 so far, 4 from here on"),
+                         HasSubstr("optimizer.weight_decay: 0.1 so far, 0.5 from here on")));
   EXPECT_THAT(log, Not(HasSubstr("train.max_steps")));
 }
 
@@ -244,7 +247,8 @@ TEST(Trainer, OrderOfSamplesGoesOn) {
   run.config.train.max_steps = 0;
   run.config.train.epochs = 3;
   std::vector<int64_t> expected, found;
-  for (int64_t place = 0; place < 21; ++place) expected.push_back(SampleOrder::shuffled(7, run.config.run.seed).at(place));
+  for (int64_t place = 0; place < 21; ++place)
+    expected.push_back(SampleOrder::shuffled(7, run.config.run.seed).at(place));
   {
     Trainer trainer(run.config);
     found = sample_ids(trainer, 10);
@@ -254,7 +258,9 @@ TEST(Trainer, OrderOfSamplesGoesOn) {
   const std::vector<int64_t> rest = sample_ids(trainer, 11);
   found.insert(found.end(), rest.begin(), rest.end());
   EXPECT_EQ(found, expected);
-  const auto epoch = [&](int index) { return std::vector<int64_t>(found.begin() + 7 * index, found.begin() + 7 * (index + 1)); };
+  const auto epoch = [&](int index) {
+    return std::vector<int64_t>(found.begin() + 7 * index, found.begin() + 7 * (index + 1));
+  };
   EXPECT_THAT(epoch(0), ::testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_THAT(epoch(1), ::testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_NE(epoch(0), epoch(1));
@@ -286,7 +292,8 @@ TEST(Trainer, OnlyTheLastBatchIsShort) {
     EXPECT_EQ(small.tokens, tokens);
     EXPECT_EQ(large.tokens, tokens);
     for (size_t step = 0; step < tokens.size(); ++step) {
-      // 5 steps of SGD in other orders of summation: docs/numerics.md. A gradient left over from the step before would add its size.
+      // 5 steps of SGD in other orders of summation: docs/numerics.md. A gradient left over from the step before would
+      // add its size.
       EXPECT_NEAR(small.losses[step].value, large.losses[step].value, 1e-5 * large.losses[step].value);
       EXPECT_NEAR(small.norms[step].value, large.norms[step].value, 1e-5 * large.norms[step].value);
     }
@@ -320,10 +327,12 @@ TEST(Trainer, EvaluationCountsEverySample) {
     run.config.data.sampling = Sampling::kDocument;
     run.config.batch.micro = micro;
     Trainer trainer(run.config);
-    results.push_back(evaluate(trainer.executor(), trainer.workload().evaluation(), trainer.workload().input.plan, *trainer.corpus().validation, 0));
+    results.push_back(evaluate(trainer.executor(), trainer.workload().evaluation(), trainer.workload().input.plan,
+                               *trainer.corpus().validation, 0));
     EXPECT_EQ(results.back().samples, 10);
     EXPECT_EQ(results.back().counted, targets);
-    EXPECT_NEAR(results.back().loss, results.front().loss, 1e-6 * results.front().loss);  // f32 products of other shapes
+    EXPECT_NEAR(results.back().loss, results.front().loss,
+                1e-6 * results.front().loss);  // f32 products of other shapes
   }
 }
 
@@ -349,7 +358,9 @@ TEST(Trainer, NothingToCountSkipsTheStep) {
 }
 
 // Spoils one weight of mlp.1, where all gradients come from.
-void spoil(Trainer& trainer) { trainer.executor().parameter(4, 2).row<float>(0)[0] = std::numeric_limits<float>::infinity(); }
+void spoil(Trainer& trainer) {
+  trainer.executor().parameter(4, 2).row<float>(0)[0] = std::numeric_limits<float>::infinity();
+}
 
 // B22: the message names step and tensor; the log counts.
 TEST(Trainer, BadGradientsAreNamedAndCounted) {

@@ -24,9 +24,8 @@ std::vector<std::pair<double, int32_t>> candidates(std::span<const float> logits
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const size_t wanted = options.top_k > 0 ? std::min<size_t>(options.top_k, order.size()) : order.size();
-  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(wanted), order.end(), [&](int32_t a, int32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
+  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(wanted), order.end(),
+                    [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   std::vector<std::pair<double, int32_t>> kept;
   double total = 0;
   for (size_t place = 0; place < wanted; ++place) {
@@ -46,9 +45,11 @@ std::vector<std::pair<double, int32_t>> candidates(std::span<const float> logits
 
 void check_options(const SamplingOptions& options) {
   if (options.max_tokens < 1) throw_bad_input("max-tokens is {}: it must be at least 1", options.max_tokens);
-  if (!(options.temperature >= 0)) throw_bad_input("temperature is {}: it must be at least 0 (0: always the likeliest token)", options.temperature);
+  if (!(options.temperature >= 0))
+    throw_bad_input("temperature is {}: it must be at least 0 (0: always the likeliest token)", options.temperature);
   if (options.top_k < 0) throw_bad_input("top-k is {}: it must be at least 0 (0: all tokens)", options.top_k);
-  if (!(options.top_p > 0 && options.top_p <= 1)) throw_bad_input("top-p is {}: it must be above 0 and at most 1 (1: all tokens)", options.top_p);
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    throw_bad_input("top-p is {}: it must be above 0 and at most 1 (1: all tokens)", options.top_p);
 }
 
 }  // namespace
@@ -56,8 +57,10 @@ void check_options(const SamplingOptions& options) {
 int32_t choose_token(std::span<const float> logits, const SamplingOptions& options, double random) {
   for (size_t token = 0; token < logits.size(); ++token)
     if (!std::isfinite(logits[token]))
-      throw_failed_run("the logit of token {} is {}: the model's weights are damaged, or its training diverged", token, logits[token]);
-  if (options.temperature == 0) return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      throw_failed_run("the logit of token {} is {}: the model's weights are damaged, or its training diverged", token,
+                       logits[token]);
+  if (options.temperature == 0)
+    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   const std::vector<std::pair<double, int32_t>> kept = candidates(logits, options);
   double total = 0;
   for (const auto& [weight, token] : kept) total += weight;
@@ -72,26 +75,30 @@ int32_t choose_token(std::span<const float> logits, const SamplingOptions& optio
 Generator::Generator(const std::string& model_folder, int threads) : folder_(model_folder) {
   input_.model = read_model_spec((std::filesystem::path(model_folder) / "config.json").string());
   layers_ = declare_layers(input_.model);
-  input_.plan = single_rank_plan(input_.model, ActivationPolicy::kKeep, 1, 1, threads == 0 ? available_threads() : threads);
+  input_.plan =
+      single_rank_plan(input_.model, ActivationPolicy::kKeep, 1, 1, threads == 0 ? available_threads() : threads);
   input_.decode_tokens = kPromptPart;
   input_.decode_cache_tokens = input_.model.max_positions;
   input_.workspace_bytes = [this](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
-    return segment_workspace_bytes(input_.model, layer, segment, direction,
-                                   {DType::kF32, tokens, input_.model.max_positions, static_cast<int>(input_.plan.threads)});
+    return segment_workspace_bytes(
+        input_.model, layer, segment, direction,
+        {DType::kF32, tokens, input_.model.max_positions, static_cast<int>(input_.plan.threads)});
   };
   programs_ = compile(input_, {ProgramKind::kDecode});
   if (std::filesystem::exists(std::filesystem::path(model_folder) / "tokenizer.json")) {
     require_bytes_tokenizer(model_folder);
     tokenizer_ = make_tokenizer("bytes");
     if (tokenizer_->vocab_size() > input_.model.vocab)
-      throw_bad_input("{}: the tokenizer has a vocabulary of {}, the model has {}", model_folder, tokenizer_->vocab_size(), input_.model.vocab);
+      throw_bad_input("{}: the tokenizer has a vocabulary of {}, the model has {}", model_folder,
+                      tokenizer_->vocab_size(), input_.model.vocab);
   }
   instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_);
   load_weights(model_folder, input_.model, layers_, *instance_);
 }
 
 const Tokenizer& Generator::tokenizer() const {
-  if (!tokenizer_) throw_bad_input("{} has no tokenizer.json: the model was trained on token ids of an unknown tokenizer", folder_);
+  if (!tokenizer_)
+    throw_bad_input("{} has no tokenizer.json: the model was trained on token ids of an unknown tokenizer", folder_);
   return *tokenizer_;
 }
 
@@ -114,7 +121,8 @@ std::span<const float> Generator::decode(std::span<const int32_t> tokens, int64_
   const Instruction& head = program.instructions.back();
   for (const Use& use : head.uses)
     if (use.role == Role::kTensor && use.index == head_tensor::kLogits)
-      return {reinterpret_cast<const float*>(executor.booking_data(program, use.booking)), static_cast<size_t>(input_.model.vocab)};
+      return {reinterpret_cast<const float*>(executor.booking_data(program, use.booking)),
+              static_cast<size_t>(input_.model.vocab)};
   STRATA_CHECK(false, "the decode program ends without logits");
   return {};
 }
@@ -122,16 +130,19 @@ std::span<const float> Generator::decode(std::span<const int32_t> tokens, int64_
 void Generator::check_prompt(std::span<const int32_t> prompt) const {
   if (prompt.empty()) throw_bad_input("the prompt is empty: give at least one token");
   if (static_cast<int64_t>(prompt.size()) > input_.model.max_positions)
-    throw_bad_input("the prompt has {} tokens and the model {} positions: shorten the prompt", prompt.size(), input_.model.max_positions);
+    throw_bad_input("the prompt has {} tokens and the model {} positions: shorten the prompt", prompt.size(),
+                    input_.model.max_positions);
   for (const int32_t token : prompt)
-    if (token < 0 || token >= input_.model.vocab) throw_bad_input("the prompt holds token id {} and the model has a vocabulary of {}", token, input_.model.vocab);
+    if (token < 0 || token >= input_.model.vocab)
+      throw_bad_input("the prompt holds token id {} and the model has a vocabulary of {}", token, input_.model.vocab);
 }
 
 std::span<const float> Generator::prefill(std::span<const int32_t> tokens) {
   check_prompt(tokens);
   std::span<const float> last;
   for (size_t begin = 0; begin < tokens.size(); begin += kPromptPart)
-    last = decode(tokens.subspan(begin, std::min<size_t>(kPromptPart, tokens.size() - begin)), static_cast<int64_t>(begin));
+    last = decode(tokens.subspan(begin, std::min<size_t>(kPromptPart, tokens.size() - begin)),
+                  static_cast<int64_t>(begin));
   return last;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from a model folder: one sequence, KV cache, greedy or sampled. The prompt goes through the decode program in parts of at most its
-// capacity, then one token at a time.
+// Text from a model folder: one sequence, KV cache, greedy or sampled. The prompt goes through the decode program in
+// parts of at most its capacity, then one token at a time.
 #pragma once
 
 #include <functional>
@@ -21,16 +21,19 @@ struct SamplingOptions {
 
 class Generator {
  public:
-  // Reads config.json, weights and, where there is one, the tokenizer of a Hugging Face folder. `threads` 0: all available.
+  // Reads config.json, weights and, where there is one, the tokenizer of a Hugging Face folder. `threads` 0: all
+  // available.
   Generator(const std::string& model_folder, int threads);
 
   // Throws Error when the folder has none.
   const Tokenizer& tokenizer() const;
   const ModelSpec& model() const { return input_.model; }
 
-  // New tokens after the prompt, until end of text, max_tokens or the model's last position; `on_token` sees each as it comes. Throws Error
-  // for a prompt that is empty, longer than the model or with ids beyond its vocabulary, and for sampling options out of range.
-  std::vector<int32_t> generate(std::span<const int32_t> prompt, const SamplingOptions& options, const std::function<void(int32_t)>& on_token);
+  // New tokens after the prompt, until end of text, max_tokens or the model's last position; `on_token` sees each as it
+  // comes. Throws Error for a prompt that is empty, longer than the model or with ids beyond its vocabulary, and for
+  // sampling options out of range.
+  std::vector<int32_t> generate(std::span<const int32_t> prompt, const SamplingOptions& options,
+                                const std::function<void(int32_t)>& on_token);
 
   // Next-token logits (vocab) after these tokens, from an empty cache.
   std::vector<float> logits(std::span<const int32_t> tokens);
@@ -48,8 +51,8 @@ class Generator {
   std::unique_ptr<ModelInstance> instance_;
 };
 
-// The choice of the next token: arg-max at temperature 0, otherwise from the softmax of the top_k / top_p candidates. `random` in [0, 1).
-// Throws Error for logits that are not finite.
+// The choice of the next token: arg-max at temperature 0, otherwise from the softmax of the top_k / top_p candidates.
+// `random` in [0, 1). Throws Error for logits that are not finite.
 int32_t choose_token(std::span<const float> logits, const SamplingOptions& options, double random);
 
 }  // namespace strata

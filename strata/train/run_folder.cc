@@ -6,10 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <system_error>
-
-#include <nlohmann/json.hpp>
 
 #include "strata/base/atomic_file.h"
 #include "strata/base/error.h"
@@ -21,9 +20,15 @@ namespace {
 nlohmann::json environment(const Workload& workload) {
   utsname system{};
   uname(&system);
-  return {{"format", "strata-environment"}, {"version", 1}, {"system", system.sysname}, {"release", system.release}, {"machine", system.machine},
-          {"threads", workload.input.plan.threads}, {"available_threads", available_threads()},
-          {"compiler", __VERSION__}, {"program_digest", program_digest(workload.programs)}};
+  return {{"format", "strata-environment"},
+          {"version", 1},
+          {"system", system.sysname},
+          {"release", system.release},
+          {"machine", system.machine},
+          {"threads", workload.input.plan.threads},
+          {"available_threads", available_threads()},
+          {"compiler", __VERSION__},
+          {"program_digest", program_digest(workload.programs)}};
 }
 
 // Temporary names of what is written here and in tokens/ (base/atomic_file.h); checkpoints have their own (ckpt/).
@@ -31,7 +36,8 @@ void remove_unfinished(const std::filesystem::path& folder, const std::string& n
   const std::regex pattern("(" + names + ")\\.tmp-[0-9]+-[0-9]+");
   std::error_code error;
   std::vector<std::filesystem::path> unfinished;
-  for (std::filesystem::directory_iterator entry(folder, error); !error && entry != std::filesystem::end(entry); entry.increment(error))
+  for (std::filesystem::directory_iterator entry(folder, error); !error && entry != std::filesystem::end(entry);
+       entry.increment(error))
     if (std::regex_match(entry->path().filename().string(), pattern)) unfinished.push_back(entry->path());
   for (const std::filesystem::path& path : unfinished) {
     std::filesystem::remove_all(path, error);
@@ -54,7 +60,9 @@ RunFolder RunFolder::claim(const std::string& path) {
   // A file system without locks gives another error; there nothing is claimed.
   if (::flock(folder.lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw_bad_input("another process trains in {}: wait for its end, or choose another run.directory", path);
-  remove_unfinished(folder.path_, "config\\.toml|plan\\.json|program\\.txt|environment\\.json|loss\\.svg|trace\\.json|model|.*\\.csv");
+  remove_unfinished(
+      folder.path_,
+      "config\\.toml|plan\\.json|program\\.txt|environment\\.json|loss\\.svg|trace\\.json|model|.*\\.csv");
   remove_unfinished(folder.path_ / "tokens", "train\\.tokens|validation\\.tokens");
   return folder;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder of a run (docs/formats/run-folder.md): config.toml, plan.json, program.txt, environment.json, metrics.csv, tensorboard/,
-// checkpoints/, model/, loss.svg. One process trains in it at a time.
+// The folder of a run (docs/formats/run-folder.md): config.toml, plan.json, program.txt, environment.json, metrics.csv,
+// tensorboard/, checkpoints/, model/, loss.svg. One process trains in it at a time.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,8 @@ class RunFolder {
  public:
   // Creates the folder. Throws Error when it cannot be made or written.
   explicit RunFolder(const std::string& path);
-  // The same for a process that will train in it: refuses while another one does, and removes what killed ones left half-written.
+  // The same for a process that will train in it: refuses while another one does, and removes what killed ones left
+  // half-written.
   static RunFolder claim(const std::string& path);
 
   std::filesystem::path path() const { return path_; }

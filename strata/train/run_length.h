@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a run is: train.max_steps, or train.epochs of the data. Batches run across epoch borders; only the last batch of a run in
-// epochs may be short. Counted from where the run stands, so a resumed run with another batch size still ends with its last sample. Pure.
+// How long a run is: train.max_steps, or train.epochs of the data. Batches run across epoch borders; only the last
+// batch of a run in epochs may be short. Counted from where the run stands, so a resumed run with another batch size
+// still ends with its last sample. Pure.
 #pragma once
 
 #include <cstdint>

@@ -53,13 +53,15 @@ std::vector<int64_t> sequence_lengths(const BatchSheet& sheet) {
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config)
-    : workload_(make_workload(config)), folder_(RunFolder::claim(config.run.directory)),
+    : workload_(make_workload(config)),
+      folder_(RunFolder::claim(config.run.directory)),
       corpus_(open_corpus(config, workload_->model, config.run.directory)),
       instance_(std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs)) {
   for (int64_t index = 0; index < workload_->input.plan.accumulation; ++index)
     storages_.push_back(executor().batch_storage(static_cast<int>(index)));
   load_or_initialize();
-  max_steps_ = last_step(config.train, corpus_.train->num_samples(), workload_->global_batch(), {state_.step, state_.samples_seen});
+  max_steps_ = last_step(config.train, corpus_.train->num_samples(), workload_->global_batch(),
+                         {state_.step, state_.samples_seen});
   validate_schedule(config.schedule, workload_->config.optimizer.lr, max_steps_);
   folder_.describe(*workload_);
 }
@@ -78,7 +80,8 @@ void Trainer::load_or_initialize() {
   for (const std::string& warning : warnings) log_warning("{}", warning);
   if (checkpoint) return resume(*checkpoint);
   if (config.train.resume == ResumeMode::kMust)
-    throw_bad_input("train.resume is \"must\" and {} holds no checkpoint: use \"auto\" for a first start", config.run.directory);
+    throw_bad_input("train.resume is \"must\" and {} holds no checkpoint: use \"auto\" for a first start",
+                    config.run.directory);
   if (config.model.weights == "random") {
     initialize_parameters(workload_->model, workload_->layers, config.run.seed, executor(), instance_->team());
   } else {
@@ -91,8 +94,9 @@ void Trainer::resume(const CheckpointInfo& checkpoint) {
   state_ = read_checkpoint(checkpoint, states());
   const std::string fingerprint = checksum_hex(corpus_.train->fingerprint());
   if (state_.data_fingerprint != fingerprint)
-    throw_bad_input("{} was trained on data with fingerprint {} and this is {}: give the same data, or another run.directory", checkpoint.folder,
-                    state_.data_fingerprint, fingerprint);
+    throw_bad_input(
+        "{} was trained on data with fingerprint {} and this is {}: give the same data, or another run.directory",
+        checkpoint.folder, state_.data_fingerprint, fingerprint);
   choose_learning_rate();
   compare_options();
   log_info("resumed from {} at step {}", checkpoint.folder, state_.step);
@@ -103,15 +107,17 @@ void Trainer::refuse_old_checkpoints() const {
   std::error_code none;
   const std::filesystem::path folder = folder_.checkpoints();
   if (std::filesystem::exists(folder, none) && !std::filesystem::is_empty(folder, none))
-    throw_bad_input("train.resume is \"never\" and {} holds checkpoints: choose another run.directory, or move that folder away", folder.string());
+    throw_bad_input(
+        "train.resume is \"never\" and {} holds checkpoints: choose another run.directory, or move that folder away",
+        folder.string());
 }
 
 void Trainer::choose_learning_rate() {
   TrainConfig& config = workload_->config;
   if (state_.peak_learning_rate == config.optimizer.lr) return;
   const double used = config.train.resume_lr_from_checkpoint ? state_.peak_learning_rate : config.optimizer.lr;
-  log_info("learning rate: checkpoint {}, config {}, using {} (train.resume_lr_from_checkpoint = {})", state_.peak_learning_rate,
-           config.optimizer.lr, used, config.train.resume_lr_from_checkpoint);
+  log_info("learning rate: checkpoint {}, config {}, using {} (train.resume_lr_from_checkpoint = {})",
+           state_.peak_learning_rate, config.optimizer.lr, used, config.train.resume_lr_from_checkpoint);
   config.optimizer.lr = used;
 }
 
@@ -124,36 +130,45 @@ void Trainer::compare_options() const {
     return log_warning("options are not compared with those of the checkpoint: {}", error.what());
   }
   for (const TrainOption& option : train_config_options())
-    if (option.key != "optimizer.lr" && !option.key.starts_with("train.resume") && option.get(before) != option.get(workload_->config))
-      log_info("{}: {} so far, {} from here on", option.key, toml_text(option.get(before)), toml_text(option.get(workload_->config)));
+    if (option.key != "optimizer.lr" && !option.key.starts_with("train.resume") &&
+        option.get(before) != option.get(workload_->config))
+      log_info("{}: {} so far, {} from here on", option.key, toml_text(option.get(before)),
+               toml_text(option.get(workload_->config)));
 }
 
 void Trainer::open_log() {
   const TrainConfig& config = workload_->config;
   if (!config.log.metrics_csv.empty()) writers_.push_back(std::make_unique<CsvMetrics>(metrics_csv(), state_.step));
-  if (config.log.tensorboard) writers_.push_back(std::make_unique<TensorboardMetrics>(folder_.tensorboard(), state_.step));
+  if (config.log.tensorboard)
+    writers_.push_back(std::make_unique<TensorboardMetrics>(folder_.tensorboard(), state_.step));
   writers_.push_back(std::make_unique<ConsoleMetrics>(stdout, ConsoleOptions{max_steps_, config.log.every}));
   peak_flops_ = kernels::measure_peak_flops(instance_->team());
 }
 
 void Trainer::log_start() const {
   const DecayGroups groups = decay_groups(workload_->layers, workload_->config.optimizer);
-  log_info("model: {} parameters; {} tensors with weight decay {}, {} without", format_count(count_parameters(workload_->layers)),
-           groups.decay.size(), workload_->config.optimizer.weight_decay, groups.no_decay.size());
+  log_info("model: {} parameters; {} tensors with weight decay {}, {} without",
+           format_count(count_parameters(workload_->layers)), groups.decay.size(),
+           workload_->config.optimizer.weight_decay, groups.no_decay.size());
   log_info("without decay: {}", fmt::join(groups.no_decay, " "));
-  log_info("data: {} samples of up to {} tokens, fingerprint {}", corpus_.train->num_samples(), corpus_.train->seq(), state_.data_fingerprint);
+  log_info("data: {} samples of up to {} tokens, fingerprint {}", corpus_.train->num_samples(), corpus_.train->seq(),
+           state_.data_fingerprint);
   if (corpus_.validation)
-    log_info("validation: {} samples, fingerprint {}", corpus_.validation->num_samples(), checksum_hex(corpus_.validation->fingerprint()));
-  log_info("memory: arena {}, threads {}", format_bytes(workload_->programs.arena_bytes[0]), workload_->input.plan.threads);
+    log_info("validation: {} samples, fingerprint {}", corpus_.validation->num_samples(),
+             checksum_hex(corpus_.validation->fingerprint()));
+  log_info("memory: arena {}, threads {}", format_bytes(workload_->programs.arena_bytes[0]),
+           workload_->input.plan.threads);
   if (workload_->input.plan.threads > available_threads())
-    log_warning("{} threads on {} cores this process may use: expect a slow run", workload_->input.plan.threads, available_threads());
+    log_warning("{} threads on {} cores this process may use: expect a slow run", workload_->input.plan.threads,
+                available_threads());
 }
 
 BatchSheet Trainer::next_batch() {
   const TrainConfig& config = workload_->config;
   const Plan& plan = workload_->input.plan;
   const int64_t dataset_samples = corpus_.train->num_samples();
-  const int64_t samples = next_batch_samples(config.train, dataset_samples, workload_->global_batch(), {state_.step, state_.samples_seen});
+  const int64_t samples =
+      next_batch_samples(config.train, dataset_samples, workload_->global_batch(), {state_.step, state_.samples_seen});
   BatchSheet sheet;
   fill_batch_sheet(*corpus_.train, SampleOrder::shuffled(dataset_samples, config.run.seed),
                    {state_.samples_seen, samples, plan.micro_batch, plan.accumulation}, storages_, sheet);
@@ -169,7 +184,9 @@ StepMetrics Trainer::step() {
   metrics.seconds_data = seconds_data;
   metrics.seconds_total = total.seconds();
   metrics.tokens_per_second = static_cast<double>(sheet.num_tokens) / metrics.seconds_total;
-  metrics.mfu = peak_flops_ > 0 ? step_flops(workload_->model, sequence_lengths(sheet)) / (metrics.seconds_total * peak_flops_) : 0.0;
+  metrics.mfu = peak_flops_ > 0
+                    ? step_flops(workload_->model, sequence_lengths(sheet)) / (metrics.seconds_total * peak_flops_)
+                    : 0.0;
   metrics.memory_bytes = read_process_memory().resident_bytes();
   return metrics;
 }
@@ -187,7 +204,8 @@ StepMetrics Trainer::step_on(const BatchSheet& sheet) {
     metrics.grad_norm = std::sqrt(scalars.norm_squared);
   } else {
     state_.skipped_steps += 1;
-    log_warning("step {}: no counted token in the batch; the step is skipped, {} skipped so far", state_.step, state_.skipped_steps);
+    log_warning("step {}: no counted token in the batch; the step is skipped, {} skipped so far", state_.step,
+                state_.skipped_steps);
   }
   metrics.step = state_.step;
   metrics.tokens_seen = state_.tokens_seen;
@@ -221,16 +239,21 @@ void Trainer::note_bad_step() {
   state_.skipped_steps += 1;
   bad_steps_in_a_row_ += 1;
   const int64_t bad = executor().scalars().first_bad_tensor;
-  log_warning("step {}: the gradient of {} is not finite (loss sum {}); the update is skipped, {} skipped so far", state_.step,
-              bad >= 0 ? executor().tensor_name(static_cast<int>(bad)) : "no single tensor", executor().scalars().loss_sum, state_.skipped_steps);
+  log_warning("step {}: the gradient of {} is not finite (loss sum {}); the update is skipped, {} skipped so far",
+              state_.step, bad >= 0 ? executor().tensor_name(static_cast<int>(bad)) : "no single tensor",
+              executor().scalars().loss_sum, state_.skipped_steps);
   if (bad_steps_in_a_row_ >= kMostBadStepsInARow)
-    throw_failed_run("step {}: {} steps in a row had a gradient that is not finite; a lower optimizer.lr or more schedule.warmup_steps may help. "
-                     "The last checkpoint is from before or during them",
-                     state_.step, bad_steps_in_a_row_);
+    throw_failed_run(
+        "step {}: {} steps in a row had a gradient that is not finite; a lower optimizer.lr or more "
+        "schedule.warmup_steps may help. "
+        "The last checkpoint is from before or during them",
+        state_.step, bad_steps_in_a_row_);
 }
 
 double Trainer::evaluate() {
-  return strata::evaluate(executor(), workload_->evaluation(), workload_->input.plan, *corpus_.validation, workload_->config.train.eval_samples).loss;
+  return strata::evaluate(executor(), workload_->evaluation(), workload_->input.plan, *corpus_.validation,
+                          workload_->config.train.eval_samples)
+      .loss;
 }
 
 void Trainer::save() {
@@ -239,16 +262,22 @@ void Trainer::save() {
   state_.tokenizer = corpus_.tokenizer ? corpus_.tokenizer->name() : "none";
   state_.config_toml = to_toml(config);
   write_checkpoint(config.run.directory, state_, states(), [&](DiskFile& file) {
-    executor().run(workload_->save(), {}, [&](int64_t offset, std::span<const std::byte> bytes) { file.write(offset, bytes); });
+    executor().run(workload_->save(), {},
+                   [&](int64_t offset, std::span<const std::byte> bytes) { file.write(offset, bytes); });
   });
   remove_old_checkpoints(config.run.directory, state_.step, config.train.keep_last);
 }
 
 std::string Trainer::write_model() {
-  ModelFolder contents{workload_->model, workload_->layers, [&](int layer, int parameter) { return executor().master(layer, parameter); },
-                       DType::kF32, {}};
+  ModelFolder contents{workload_->model,
+                       workload_->layers,
+                       [&](int layer, int parameter) { return executor().master(layer, parameter); },
+                       DType::kF32,
+                       {}};
   if (corpus_.tokenizer)
-    contents.add_files = [&](const std::filesystem::path& folder) { write_bytes_tokenizer(folder, workload_->model.max_positions); };
+    contents.add_files = [&](const std::filesystem::path& folder) {
+      write_bytes_tokenizer(folder, workload_->model.max_positions);
+    };
   write_model_folder(folder_.model(), contents, ExistingTarget::kReplace);
   return folder_.model().string();
 }
@@ -269,7 +298,8 @@ void Trainer::write_trace_file() const {
   write_trace(folder_.trace(), 0, records);
 }
 
-// The row of a step is in the log before its checkpoint exists, so that no resumed run lacks it; the time of saving counts in the next row.
+// The row of a step is in the log before its checkpoint exists, so that no resumed run lacks it; the time of saving
+// counts in the next row.
 void Trainer::finish_step(StepMetrics& metrics) {
   const TrainConfig& config = workload_->config;
   const bool last = state_.step == max_steps_;
@@ -295,7 +325,8 @@ TrainResult Trainer::train() {
   open_log();
   log_start();
   TrainResult result;
-  if (state_.step >= max_steps_) log_info("nothing is left to train: the run has {} steps and is at step {}", max_steps_, state_.step);
+  if (state_.step >= max_steps_)
+    log_info("nothing is left to train: the run has {} steps and is at step {}", max_steps_, state_.step);
   for (bool stop = false; state_.step < max_steps_ && !stop;) {
     const bool traced = workload_->config.log.profile && num_traced_ < kTracedSteps;
     executor().record_times(traced ? &times_ : nullptr);
@@ -304,7 +335,8 @@ TrainResult Trainer::train() {
     num_traced_ += traced ? 1 : 0;
     finish_step(metrics);
     stop = signals.stop_requested();
-    if (signals.take_save_request() || stop || due(workload_->config.train.save_every) || state_.step == max_steps_) save_timed();
+    if (signals.take_save_request() || stop || due(workload_->config.train.save_every) || state_.step == max_steps_)
+      save_timed();
     result.loss = metrics.loss;
     if (metrics.validation_loss) result.validation_loss = metrics.validation_loss;
   }
@@ -312,7 +344,8 @@ TrainResult Trainer::train() {
   result.step = state_.step;
   result.stopped = state_.step < max_steps_;
   if (workload_->config.log.profile) write_trace_file();
-  if (!workload_->config.log.metrics_csv.empty()) write_loss_curve(folder_.loss_curve(), folder_.path().string(), metrics_csv());
+  if (!workload_->config.log.metrics_csv.empty())
+    write_loss_curve(folder_.loss_curve(), folder_.path().string(), metrics_csv());
   if (!result.stopped) result.model_folder = write_model();
   return result;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a model as a config says: data, plan, programs, step loop, evaluation, checkpoints, log, model folder. One process; train() runs
-// to the end, or to the first SIGTERM or SIGINT, after which the run can be resumed as if it had never stopped.
+// Trains a model as a config says: data, plan, programs, step loop, evaluation, checkpoints, log, model folder. One
+// process; train() runs to the end, or to the first SIGTERM or SIGINT, after which the run can be resumed as if it had
+// never stopped.
 #pragma once
 
 #include <functional>
@@ -44,7 +45,8 @@ class Trainer {
   void on_step(std::function<void(const StepMetrics&)> callback) { callback_ = std::move(callback); }
   // One step on the next batch of the run; `train` is a loop over it.
   StepMetrics step();
-  // One step on any batch in the executor's storage. A batch without a counted token updates nothing and counts as skipped.
+  // One step on any batch in the executor's storage. A batch without a counted token updates nothing and counts as
+  // skipped.
   StepMetrics step_on(const BatchSheet& sheet);
   double evaluate();
   void save();
