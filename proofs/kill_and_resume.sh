@@ -19,7 +19,7 @@ cat > "$work/config.json" <<'JSON'
  "eos_token_id": 256}
 JSON
 # 300 windows of 64 bytes, the same everywhere; 157 steps of 4 run through them twice and into a third epoch.
-awk 'BEGIN { for (i = x = 1; i <= 3200; ++i) { x = (x * 16807) % 2147483647; printf "%05d ", x % 977 } }' > "$work/train.txt"
+awk 'BEGIN { for (i = x = 1; i <= 3200; ++i) { x = x * 16807 % 2147483647; printf "%05d ", x % 977 } }' > "$work/train.txt"
 cat > "$work/train.toml" <<TOML
 [model]
 config = "$work/config.json"
@@ -46,7 +46,7 @@ train() {
   exec "$strata" train "$work/train.toml" --run.directory="$1" --model.precision="$2" > "$1.out" 2>> "$1.log"
 }
 
-# What must be equal: exported weights, the last checkpoint's values, the columns of the log that are not times or memory.
+# What must be equal: exported weights, the last checkpoint's values, the log without times and memory.
 fingerprint() {
   local last
   last=$(ls -d "$1"/checkpoints/step-* | tail -1)

@@ -325,7 +325,8 @@ class Folders(CommandTest):
         # Root may write anything, so another user tries, with a copy of the command that it can reach.
         user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
         command = [shutil.copy(STRATA, self.folder), "train", self.config]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=self.folder, **user)
+        options = {"capture_output": True, "text": True, "timeout": 120, "check": False, "cwd": self.folder}
+        result = subprocess.run(command, **options, **user)
         self.assert_refused(result, BAD_INPUT, "run.directory", str(self.run_folder), "Permission denied")
         for path in [self.run_folder, *self.run_folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
