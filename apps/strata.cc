@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `strata` command: parse, call, print. Exit codes: 0 done, 2 bad input, 1 failed run, 3 stopped by a signal after saving.
-#include <CLI/CLI.hpp>
+// The `strata` command: parse, call, print. Exit codes: 0 done, 2 bad input, 1 failed run, 3 stopped by a signal after
+// saving.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -32,7 +33,8 @@ Overrides parse_overrides(const std::vector<std::string>& arguments) {
   for (size_t index = 0; index < arguments.size(); ++index) {
     const std::string& argument = arguments[index];
     if (!argument.starts_with("--") || argument.find('.') == std::string::npos)
-      strata::throw_bad_input("unexpected argument '{}': options of the config look like --section.key=value", argument);
+      strata::throw_bad_input("unexpected argument '{}': options of the config look like --section.key=value",
+                              argument);
     const size_t equals = argument.find('=');
     if (equals != std::string::npos) {
       overrides.push_back({argument.substr(2, equals - 2), argument.substr(equals + 1)});
@@ -93,8 +95,10 @@ int generate(const GenerateOptions& options) {
 
 int evaluate(const strata::ModelEvaluationOptions& options) {
   const strata::ModelEvaluation evaluation = strata::evaluate_model(options);
-  fmt::print("samples        {}\ntokens         {}\nloss           {:.6f}\nperplexity     {:.4f}\nbits per byte  {:.4f}\n", evaluation.result.samples,
-             evaluation.result.counted, evaluation.result.loss, evaluation.result.perplexity(), evaluation.bits_per_byte());
+  fmt::print(
+      "samples        {}\ntokens         {}\nloss           {:.6f}\nperplexity     {:.4f}\nbits per byte  {:.4f}\n",
+      evaluation.result.samples, evaluation.result.counted, evaluation.result.loss, evaluation.result.perplexity(),
+      evaluation.bits_per_byte());
   return 0;
 }
 
@@ -107,9 +111,12 @@ CLI::App* add_config_command(CLI::App& app, const std::string& name, const std::
 
 void refuse_unknown_command(const CLI::App& app, const std::string& first) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
   if (!first.starts_with('-') && std::find(names.begin(), names.end(), first) == names.end())
-    strata::throw_bad_input("{}: use {}", first.empty() ? "no command is given" : fmt::format("there is no command '{}'", first), fmt::join(names, ", "));
+    strata::throw_bad_input("{}: use {}",
+                            first.empty() ? "no command is given" : fmt::format("there is no command '{}'", first),
+                            fmt::join(names, ", "));
 }
 
 int run(int argc, char** argv) {
@@ -119,8 +126,10 @@ int run(int argc, char** argv) {
   CLI::App* train_command = add_config_command(app, "train", "Train, or resume, the run of a config", config);
   bool profile = false;
   train_command->add_flag("--profile", profile, "also write a Chrome trace of measured instructions (log.profile)");
-  CLI::App* check_command = add_config_command(app, "check", "Sizes, memory and disk of a run, without training", config);
-  CLI::App* program_command = add_config_command(app, "program", "A rank's instructions, with the bookings each one touches", config);
+  CLI::App* check_command =
+      add_config_command(app, "check", "Sizes, memory and disk of a run, without training", config);
+  CLI::App* program_command =
+      add_config_command(app, "program", "A rank's instructions, with the bookings each one touches", config);
   std::string program_name = "step";
   program_command->add_option("--name", program_name, "step, evaluation or save");
   CLI::App* options_command = app.add_subcommand("options", "Every option of the config: default, range, meaning");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any plan gives the same training (docs/numerics.md): bit-equal where only order and placement change, close where a sum is split.
+// Any plan gives the same training (docs/numerics.md): bit-equal where only order and placement change, close where a
+// sum is split.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,8 @@ HarnessOptions sgd_options(const ModelSpec& model) {
 
 std::vector<Document> unequal_documents() {
   std::vector<Document> documents;
-  for (int length : {1, 3, 16, 7, 2, 11, 5, 13}) documents.push_back(make_documents(1, length, 97, static_cast<uint64_t>(length))[0]);
+  for (int length : {1, 3, 16, 7, 2, 11, 5, 13})
+    documents.push_back(make_documents(1, length, 97, static_cast<uint64_t>(length))[0]);
   return documents;
 }
 
@@ -49,10 +51,13 @@ Course run_steps(HarnessOptions options, const std::vector<Document>& documents,
 
 void expect_close(const Course& run, const Course& reference, double tolerance) {
   for (size_t step = 0; step < reference.losses.size(); ++step) {
-    EXPECT_NEAR(run.losses[step], reference.losses[step], tolerance * reference.losses[step]) << "loss of step " << step + 1;
-    EXPECT_NEAR(run.norms[step], reference.norms[step], tolerance * reference.norms[step]) << "norm of step " << step + 1;
+    EXPECT_NEAR(run.losses[step], reference.losses[step], tolerance * reference.losses[step])
+        << "loss of step " << step + 1;
+    EXPECT_NEAR(run.norms[step], reference.norms[step], tolerance * reference.norms[step])
+        << "norm of step " << step + 1;
   }
-  for (const auto& [name, weight] : reference.weights) EXPECT_LT(relative_difference(run.weights.at(name), weight), tolerance) << name;
+  for (const auto& [name, weight] : reference.weights)
+    EXPECT_LT(relative_difference(run.weights.at(name), weight), tolerance) << name;
 }
 
 class Models : public ::testing::TestWithParam<bool> {
@@ -60,7 +65,8 @@ class Models : public ::testing::TestWithParam<bool> {
   ModelSpec model() const { return GetParam() ? tiny_llama() : tiny_gpt2(); }
 };
 
-// B1, B2, B3, B5, B7: losses, norms and weights do not depend on how the global batch is cut, with documents of unequal length.
+// B1, B2, B3, B5, B7: losses, norms and weights do not depend on how the global batch is cut, with documents of unequal
+// length.
 TEST_P(Models, AccumulationIsNotVisible) {
   HarnessOptions options = sgd_options(model());
   options.micro_batch = 8;
@@ -97,7 +103,8 @@ TEST_P(Models, SgdMovesByTheGradient) {
   harness.step(1.0);
   const auto gradients = harness.gradients();
   for (const auto& [name, weight] : harness.weights())
-    for (size_t index = 0; index < weight.size(); ++index) ASSERT_FLOAT_EQ(weight[index], before.at(name)[index] - gradients.at(name)[index]) << name;
+    for (size_t index = 0; index < weight.size(); ++index)
+      ASSERT_FLOAT_EQ(weight[index], before.at(name)[index] - gradients.at(name)[index]) << name;
 }
 
 // B69 and more: recomputing gives the same bits, dropout included.
@@ -172,7 +179,8 @@ TEST_P(Models, UncountedTokensContributeNothing) {
   with.sheet().counted = 9;
   without.fill({documents[0]});
   EXPECT_EQ(with.step(0.1), without.step(0.1));
-  for (const auto& [name, weight] : without.weights()) EXPECT_LT(relative_difference(with.weights().at(name), weight), 1e-6) << name;
+  for (const auto& [name, weight] : without.weights())
+    EXPECT_LT(relative_difference(with.weights().at(name), weight), 1e-6) << name;
 }
 
 // B15: 256 identical micro-batches in bf16 give one micro-batch's gradient: accumulation is in f32.
@@ -187,9 +195,10 @@ TEST_P(Models, ManyMicroBatchesInBf16DoNotVanish) {
   ModelHarness many(options);
   many.fill(std::vector<Document>(256, document[0]));
   many.step(0.0);
-  // The 1/256 in front of each summand is a power of two, but it scales gradients that are stored in bf16 only where that is exact too;
-  // f32 sums of 256 equal numbers round by at most 256 * 2^-24.
-  for (const auto& [name, gradient] : one.gradients()) EXPECT_LT(relative_difference(many.gradients().at(name), gradient), 1e-4) << name;
+  // The 1/256 in front of each summand is a power of two, but it scales gradients that are stored in bf16 only where
+  // that is exact too; f32 sums of 256 equal numbers round by at most 256 * 2^-24.
+  for (const auto& [name, gradient] : one.gradients())
+    EXPECT_LT(relative_difference(many.gradients().at(name), gradient), 1e-4) << name;
 }
 
 // B16: with bf16 weights a tiny learning rate moves nearly all master weights.
@@ -204,7 +213,8 @@ TEST_P(Models, MasterWeightsMove) {
   for (int step = 0; step < 50; ++step) harness.step(1e-5);
   int64_t changed = 0, total = 0;
   for (const auto& [name, weight] : harness.weights())
-    for (size_t index = 0; index < weight.size(); ++index, ++total) changed += weight[index] != before.at(name)[index] ? 1 : 0;
+    for (size_t index = 0; index < weight.size(); ++index, ++total)
+      changed += weight[index] != before.at(name)[index] ? 1 : 0;
   // Position rows and tokens that do not occur have no gradient but decay.
   EXPECT_GT(static_cast<double>(changed), 0.99 * static_cast<double>(total));
 }
@@ -256,7 +266,8 @@ TEST_P(Models, ClippingBoundsTheStep) {
   double moved = 0;
   const auto weights = harness.weights();
   for (const auto& [name, weight] : weights) {
-    for (size_t index = 0; index < weight.size(); ++index) moved += std::pow(static_cast<double>(weight[index]) - before.at(name)[index], 2);
+    for (size_t index = 0; index < weight.size(); ++index)
+      moved += std::pow(static_cast<double>(weight[index]) - before.at(name)[index], 2);
   }
   EXPECT_NEAR(std::sqrt(moved), 0.01, 1e-5);
 }

@@ -21,13 +21,15 @@ std::vector<float> copy_values(const TensorView& view) {
 
 ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), layers_(declare_layers(options.model)) {
   input_.model = options.model;
-  input_.plan = single_rank_plan(options.model, options.activations, options.micro_batch, options.accumulation, options.threads);
+  input_.plan =
+      single_rank_plan(options.model, options.activations, options.micro_batch, options.accumulation, options.threads);
   input_.precision = options.precision;
   input_.optimizer = options.optimizer;
   input_.seq = options.seq;
   const DType dtype = options.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
   input_.workspace_bytes = [options, dtype](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
-    return segment_workspace_bytes(options.model, layer, segment, direction, {dtype, tokens, options.seq, options.threads});
+    return segment_workspace_bytes(options.model, layer, segment, direction,
+                                   {dtype, tokens, options.seq, options.threads});
   };
   programs_ = compile(input_, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave});
   instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_);
@@ -41,8 +43,10 @@ void ModelHarness::fill(const std::vector<Document>& documents) {
   for (int64_t index = 0; index < options_.accumulation; ++index) {
     const size_t end = std::min(documents.size(), next + static_cast<size_t>(options_.micro_batch));
     int64_t tokens = 0;
-    for (size_t document = next; document < end; ++document) tokens += static_cast<int64_t>(documents[document].size()) - 1;
-    MicroBatch batch = executor().batch_storage(static_cast<int>(index)).resize(tokens, static_cast<int64_t>(end - next));
+    for (size_t document = next; document < end; ++document)
+      tokens += static_cast<int64_t>(documents[document].size()) - 1;
+    MicroBatch batch =
+        executor().batch_storage(static_cast<int>(index)).resize(tokens, static_cast<int64_t>(end - next));
     int64_t place = 0;
     for (size_t document = next; document < end; ++document) {
       batch.offsets[document - next] = static_cast<int32_t>(place);
@@ -91,7 +95,8 @@ std::map<std::string, std::vector<float>> ModelHarness::weights() {
   std::map<std::string, std::vector<float>> result;
   for (size_t layer = 0; layer < layers_.size(); ++layer)
     for (size_t index = 0; index < layers_[layer].parameters.size(); ++index)
-      result[layers_[layer].parameters[index].name] = copy_values(executor().master(static_cast<int>(layer), static_cast<int>(index)));
+      result[layers_[layer].parameters[index].name] =
+          copy_values(executor().master(static_cast<int>(layer), static_cast<int>(index)));
   return result;
 }
 
@@ -157,7 +162,8 @@ std::vector<Document> make_documents(int count, int length, int vocab, uint64_t 
   for (int document = 0; document < count; ++document) {
     Document ids;
     for (int position = 0; position <= length; ++position)
-      ids.push_back(static_cast<int32_t>(philox(seed, static_cast<uint64_t>(document * 1000 + position), 0)[0] % static_cast<uint32_t>(vocab)));
+      ids.push_back(static_cast<int32_t>(philox(seed, static_cast<uint64_t>(document * 1000 + position), 0)[0] %
+                                         static_cast<uint32_t>(vocab)));
     documents.push_back(ids);
   }
   return documents;

@@ -61,7 +61,8 @@ class ModelHarness {
   BatchSheet sheet_;
 };
 
-// 2 layers, width 32, 4 heads, vocabulary 97, 16 positions: the tiny decoder of the tests. kv_heads below 4 gives a Llama shape.
+// 2 layers, width 32, 4 heads, vocabulary 97, 16 positions: the tiny decoder of the tests. kv_heads below 4 gives a
+// Llama shape.
 ModelSpec tiny_gpt2(double dropout = 0);
 ModelSpec tiny_llama();
 

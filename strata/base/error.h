@@ -41,7 +41,7 @@ template <typename... Args>
 }  // namespace strata
 
 // Aborts when `condition` is false. A macro because the message must not be formatted on the fast path.
-#define STRATA_CHECK(condition, ...)                                                              \
-  do {                                                                                            \
+#define STRATA_CHECK(condition, ...)                                                                    \
+  do {                                                                                                  \
     if (!(condition)) ::strata::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (0)

@@ -3,10 +3,10 @@
 // and strata::kernels::ref (ref/, plain loops, the truth). All complete when they return; called by the one thread that
 // owns the context's team. Nothing here allocates except oneDNN's own packing buffers; scratch comes from the caller.
 //
-// Conventions: activations are (tokens, channels), weights (out, in), vectors (1, n). Storage is f32 or bf16, arithmetic
-// and every accumulation f32. Parameter gradients are always f32 and are `set` or `add`ed. Zero tokens are legal everywhere:
-// outputs of a `set` gradient are then zero. A shape mismatch is a bug (STRATA_CHECK).
-// Results do not depend on the number of threads except where a sum runs over tokens into a parameter gradient.
+// Conventions: activations are (tokens, channels), weights (out, in), vectors (1, n). Storage is f32 or bf16,
+// arithmetic and every accumulation f32. Parameter gradients are always f32 and are `set` or `add`ed. Zero tokens are
+// legal everywhere: outputs of a `set` gradient are then zero. A shape mismatch is a bug (STRATA_CHECK). Results do not
+// depend on the number of threads except where a sum runs over tokens into a parameter gradient.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,9 @@ enum class Write { kSet, kAdd };
 enum class Trans { kNo, kYes };
 
 // ---- matrix product -------------------------------------------------------------------------------------------------
-// c (m, n) = or += op(a) (m, k) * op(b) (k, n). a and b share a dtype; c is f32, or bf16 when a is bf16 (then only kSet,
-// rounded once from the f32 sum). bf16 uses native products where the CPU has them, else converts tiles into scratch.
+// c (m, n) = or += op(a) (m, k) * op(b) (k, n). a and b share a dtype; c is f32, or bf16 when a is bf16 (then only
+// kSet, rounded once from the f32 sum). bf16 uses native products where the CPU has them, else converts tiles into
+// scratch.
 struct GemmArgs {
   TensorView a;
   TensorView b;
@@ -42,7 +43,8 @@ void gemm(const Context& context, const GemmArgs& args);
 int64_t gemm_scratch_bytes(DType dtype, int64_t m, int64_t n, int64_t k, int num_threads);
 
 // y (tokens, out) = x (tokens, in) * weight^T + bias; bias may be empty.
-void linear_forward(const Context&, const TensorView& x, const TensorView& weight, const TensorView& bias, const TensorView& y);
+void linear_forward(const Context&, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                    const TensorView& y);
 // dx (tokens, in) = dy * weight
 void linear_backward_input(const Context&, const TensorView& dy, const TensorView& weight, const TensorView& dx);
 // dweight (out, in) = or += dy^T * x; dbias (1, out) = or += column sums of dy; dbias may be empty.
@@ -57,21 +59,25 @@ void norm_forward(const Context&, NormKind kind, float eps, const TensorView& x,
 // y again from saved stats: bit-equal to norm_forward's y.
 void norm_apply(const Context&, NormKind kind, const TensorView& x, const TensorView& weight, const TensorView& bias,
                 const TensorView& stats, const TensorView& y);
-// dx = residual + d(norm)/dx applied to dy; `residual` (tokens, hidden) may be empty. dx must not alias dy; may alias residual.
-void norm_backward_input(const Context&, NormKind kind, const TensorView& dy, const TensorView& x, const TensorView& weight,
-                         const TensorView& stats, const TensorView& residual, const TensorView& dx);
+// dx = residual + d(norm)/dx applied to dy; `residual` (tokens, hidden) may be empty. dx must not alias dy; may alias
+// residual.
+void norm_backward_input(const Context&, NormKind kind, const TensorView& dy, const TensorView& x,
+                         const TensorView& weight, const TensorView& stats, const TensorView& residual,
+                         const TensorView& dx);
 // dweight, dbias (1, hidden) f32 set or added; dbias empty for RMSNorm.
-void norm_backward_weight(const Context&, NormKind kind, const TensorView& dy, const TensorView& x, const TensorView& stats,
-                          const TensorView& dweight, const TensorView& dbias, Write write);
+void norm_backward_weight(const Context&, NormKind kind, const TensorView& dy, const TensorView& x,
+                          const TensorView& stats, const TensorView& dweight, const TensorView& dbias, Write write);
 
 // ---- elementwise ----------------------------------------------------------------------------------------------------
 // act (tokens, ffn) from pre (tokens, ffn), or (tokens, 2*ffn) = [gate | up] for SwiGLU: silu(gate) * up.
 void activation_forward(const Context&, ActivationKind kind, const TensorView& pre, const TensorView& act);
 // dpre from dact and pre.
-void activation_backward(const Context&, ActivationKind kind, const TensorView& dact, const TensorView& pre, const TensorView& dpre);
+void activation_backward(const Context&, ActivationKind kind, const TensorView& dact, const TensorView& pre,
+                         const TensorView& dpre);
 
 // Dropout keeps an element when a uniform number is >= rate and scales it by 1 / (1 - rate). The number depends on
-// (key, tokens[row], column) only: key names seed, step, layer and site; tokens the global index of each token in the step.
+// (key, tokens[row], column) only: key names seed, step, layer and site; tokens the global index of each token in the
+// step.
 struct Dropout {
   float rate = 0.0f;  // 0: no dropout
   uint64_t key = 0;
@@ -80,10 +86,12 @@ struct Dropout {
 // y = dropout(x); y may alias x. Its own backward: dx = dropout(dy) with the same key.
 void dropout(const Context&, const Dropout& dropout, const TensorView& x, const TensorView& y);
 // y = residual + dropout(x); y may alias x or residual.
-void add_residual(const Context&, const Dropout& dropout, const TensorView& x, const TensorView& residual, const TensorView& y);
+void add_residual(const Context&, const Dropout& dropout, const TensorView& x, const TensorView& residual,
+                  const TensorView& y);
 
 // In place on the q and k heads of qkv (tokens, (heads + 2*kv_heads) * head_dim), Hugging Face's half-split convention:
-// the pair (i, i + head_dim/2) turns by positions[token] * theta^(-2i/head_dim). direction -1 is the exact inverse (backward).
+// the pair (i, i + head_dim/2) turns by positions[token] * theta^(-2i/head_dim). direction -1 is the exact inverse
+// (backward).
 struct RopeArgs {
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -94,22 +102,24 @@ struct RopeArgs {
 void rope(const Context&, const RopeArgs& args, std::span<const int32_t> positions, const TensorView& qkv);
 
 // x (tokens, hidden) = dropout(token_table[ids] + position_table[positions]); position_table empty for RoPE models.
-void embedding_forward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions, const TensorView& token_table,
-                       const TensorView& position_table, const Dropout& dropout, const TensorView& x);
-// dtoken (vocab, hidden) and dposition (max_positions, hidden), f32. kSet zeroes them first. Deterministic for any thread count:
-// threads split channels, tokens are added in order. dx is modified in place by dropout.
-void embedding_backward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions, const TensorView& dx,
-                        const Dropout& dropout, const TensorView& dtoken, const TensorView& dposition, Write write_token, Write write_position);
+void embedding_forward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions,
+                       const TensorView& token_table, const TensorView& position_table, const Dropout& dropout,
+                       const TensorView& x);
+// dtoken (vocab, hidden) and dposition (max_positions, hidden), f32. kSet zeroes them first. Deterministic for any
+// thread count: threads split channels, tokens are added in order. dx is modified in place by dropout.
+void embedding_backward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions,
+                        const TensorView& dx, const Dropout& dropout, const TensorView& dtoken,
+                        const TensorView& dposition, Write write_token, Write write_position);
 
 // Copies with conversion between f32 and bf16 (round to nearest even); same shape.
 void convert(const Context&, const TensorView& from, const TensorView& to);
 
 // ---- attention core -------------------------------------------------------------------------------------------------
-// Softmax attention over packed sequences (flash style, tiles of scores, never whole rows in memory): causal inside a sequence.
-// q (tokens_q, heads*head_dim), k and v (tokens_kv, kv_heads*head_dim), usually column slices of one qkv buffer.
-// Sequence s owns q rows [q_offsets[s], q_offsets[s+1]) and kv rows [kv_offsets[s], kv_offsets[s+1]); its queries are the last
-// ones of its kv rows: query i of n sees the first (kv_length - n + i + 1) keys. For training both offset lists are equal;
-// generation has fewer queries than keys (KV cache). Scores are scaled by 1/sqrt(head_dim).
+// Softmax attention over packed sequences (flash style, tiles of scores, never whole rows in memory): causal inside a
+// sequence. q (tokens_q, heads*head_dim), k and v (tokens_kv, kv_heads*head_dim), usually column slices of one qkv
+// buffer. Sequence s owns q rows [q_offsets[s], q_offsets[s+1]) and kv rows [kv_offsets[s], kv_offsets[s+1]); its
+// queries are the last ones of its kv rows: query i of n sees the first (kv_length - n + i + 1) keys. For training both
+// offset lists are equal; generation has fewer queries than keys (KV cache). Scores are scaled by 1/sqrt(head_dim).
 struct AttentionArgs {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // heads is a multiple; query head h reads kv head h / (heads / kv_heads)
@@ -119,49 +129,53 @@ struct AttentionArgs {
   Dropout dropout;  // on the probabilities; the column of the counter is head * 2^32 + key index inside the sequence
 };
 // out (tokens_q, heads*head_dim), lse (tokens_q, heads) f32: log of the sum of exp of the scaled scores.
-void attention_forward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k, const TensorView& v,
-                       const TensorView& out, const TensorView& lse);
+void attention_forward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k,
+                       const TensorView& v, const TensorView& out, const TensorView& lse);
 // dq, dk, dv are set (not added). Deterministic for any thread count (work is split by sequence and kv head).
-void attention_backward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k, const TensorView& v,
-                        const TensorView& out, const TensorView& lse, const TensorView& dout, const TensorView& dq,
-                        const TensorView& dk, const TensorView& dv);
+void attention_backward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k,
+                        const TensorView& v, const TensorView& out, const TensorView& lse, const TensorView& dout,
+                        const TensorView& dq, const TensorView& dk, const TensorView& dv);
 int64_t attention_scratch_bytes(DType dtype, int64_t head_dim, int64_t max_seq, int num_threads);
 
 // ---- head and loss --------------------------------------------------------------------------------------------------
-// Logits of x (tokens, hidden) against weight (vocab, hidden) and cross-entropy with targets (-1: not counted), in tiles of
-// tokens: the whole logits never exist. loss_sum (double) += sum over counted tokens of the negative log probability.
+// Logits of x (tokens, hidden) against weight (vocab, hidden) and cross-entropy with targets (-1: not counted), in
+// tiles of tokens: the whole logits never exist. loss_sum (double) += sum over counted tokens of the negative log
+// probability.
 struct HeadArgs {
   std::span<const int32_t> targets;  // one per token
   int64_t tile_tokens = 256;
 };
-void head_forward(const Context&, const HeadArgs& args, const TensorView& x, const TensorView& weight, double* loss_sum);
+void head_forward(const Context&, const HeadArgs& args, const TensorView& x, const TensorView& weight,
+                  double* loss_sum);
 // Loss as above, and dx (tokens, hidden) = gradient_scale * d(loss_sum)/dx, dweight (vocab, hidden) f32 set or added.
-void head_forward_backward(const Context&, const HeadArgs& args, float gradient_scale, const TensorView& x, const TensorView& weight,
-                           double* loss_sum, const TensorView& dx, const TensorView& dweight, Write write);
+void head_forward_backward(const Context&, const HeadArgs& args, float gradient_scale, const TensorView& x,
+                           const TensorView& weight, double* loss_sum, const TensorView& dx, const TensorView& dweight,
+                           Write write);
 // logits (tokens, vocab) f32, for generation.
 void head_logits(const Context&, const TensorView& x, const TensorView& weight, const TensorView& logits);
 int64_t head_scratch_bytes(DType dtype, int64_t tile_tokens, int64_t hidden, int64_t vocab, int num_threads);
 
 // ---- parameters -----------------------------------------------------------------------------------------------------
-// Sum of squares of one f32 vector in a fixed order (double partial sums over fixed blocks, independent of the threads).
-// Non-finite input gives a non-finite result.
+// Sum of squares of one f32 vector in a fixed order (double partial sums over fixed blocks, independent of the
+// threads). Non-finite input gives a non-finite result.
 double sum_of_squares(const Context&, const TensorView& x);
 
 // One AdamW step on a contiguous run of elements (decoupled decay, bias-corrected; Loshchilov & Hutter, ICLR'19):
 //   g = gradient * gradient_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2
 //   w = w (1 - lr decay) - lr (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
-// master, m, v, gradient are f32. weight is the compute copy: the same memory as master in f32, bf16 otherwise (rounded).
+// master, m, v, gradient are f32. weight is the compute copy: the same memory as master in f32, bf16 otherwise
+// (rounded).
 struct AdamWArgs {
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0, decay = 0, gradient_scale = 1;
   int64_t step = 1;  // 1-based
 };
-void adamw(const Context&, const AdamWArgs& args, const TensorView& gradient, const TensorView& master, const TensorView& m,
-           const TensorView& v, const TensorView& weight);
+void adamw(const Context&, const AdamWArgs& args, const TensorView& gradient, const TensorView& master,
+           const TensorView& m, const TensorView& v, const TensorView& weight);
 // momentum_buffer empty when momentum is 0: buf = momentum buf + g; w = w - lr (buf + decay w).
 struct SgdArgs {
   float lr = 0, momentum = 0, decay = 0, gradient_scale = 1;
 };
-void sgd(const Context&, const SgdArgs& args, const TensorView& gradient, const TensorView& master, const TensorView& momentum_buffer,
-         const TensorView& weight);
+void sgd(const Context&, const SgdArgs& args, const TensorView& gradient, const TensorView& master,
+         const TensorView& momentum_buffer, const TensorView& weight);
 
 }  // namespace strata::kernels

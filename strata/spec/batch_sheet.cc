@@ -33,7 +33,8 @@ MicroBatch MicroBatchStorage::resize(int64_t num_tokens, int64_t num_sequences) 
   batch.targets = {reinterpret_cast<int32_t*>(take(4 * capacity_tokens_)), tokens};
   batch.positions = {reinterpret_cast<int32_t*>(take(4 * capacity_tokens_)), tokens};
   batch.token_indices = {reinterpret_cast<int64_t*>(take(8 * capacity_tokens_)), tokens};
-  batch.offsets = {reinterpret_cast<int32_t*>(take(4 * (capacity_sequences_ + 1))), static_cast<size_t>(num_sequences) + 1};
+  batch.offsets = {reinterpret_cast<int32_t*>(take(4 * (capacity_sequences_ + 1))),
+                   static_cast<size_t>(num_sequences) + 1};
   return batch;
 }
 

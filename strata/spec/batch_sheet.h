@@ -28,8 +28,9 @@ struct BatchSheet {
   int64_t counted = 0;     // of the global batch: normalises the loss
 };
 
-// Memory of one micro-batch's arrays at capacity, and a view of it there. `memory` holds micro_batch_bytes(...) bytes, 64-byte aligned.
-// The view has zero extents and full capacity: whoever fills it sets the spans' sizes with MicroBatchStorage below.
+// Memory of one micro-batch's arrays at capacity, and a view of it there. `memory` holds micro_batch_bytes(...) bytes,
+// 64-byte aligned. The view has zero extents and full capacity: whoever fills it sets the spans' sizes with
+// MicroBatchStorage below.
 int64_t micro_batch_bytes(int64_t capacity_tokens, int64_t capacity_sequences);
 
 // Where a micro-batch's arrays live; `resize` gives the view for the wanted extents and refuses more than the capacity.

@@ -37,7 +37,8 @@ struct ModelSpec {
   float residual_dropout = 0.0f;
   float embedding_dropout = 0.0f;
   float init_std = 0.02f;
-  // -1: none. May lie outside a small vocabulary (files written with the defaults of transformers): then it never occurs.
+  // -1: none. May lie outside a small vocabulary (files written with the defaults of transformers): then it never
+  // occurs.
   int64_t bos_token = -1;
   int64_t eos_token = -1;
   std::vector<int64_t> other_eos_tokens;  // when config.json lists several

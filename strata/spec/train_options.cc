@@ -188,7 +188,8 @@ void add_train(std::vector<TrainOption>& table) {
   train.add("keep_last", &TrainLoopConfig::keep_last, "checkpoints that are kept",
             {.range = kPositiveCount, .other_names = {"save_total_limit"}});
   train.add("resume", &TrainLoopConfig::resume,
-            "auto: from the newest checkpoint if there is one; never: from the start, refused where there are checkpoints; must: refuse without one",
+            "auto: from the newest checkpoint if there is one; never: from the start, refused where there are "
+            "checkpoints; must: refuse without one",
             {.choices = {"auto", "never", "must"}, .other_names = {"resume_from_checkpoint"}});
   train.add("resume_lr_from_checkpoint", &TrainLoopConfig::resume_lr_from_checkpoint,
             "which learning rate counts when optimizer.lr was changed: false the config's, true the checkpoint's",

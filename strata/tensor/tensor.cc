@@ -11,8 +11,12 @@ struct Name {
   DType dtype;
   std::string_view name;
 };
-constexpr std::array<Name, 6> kNames = {{{DType::kF32, "f32"}, {DType::kBF16, "bf16"}, {DType::kI32, "i32"},
-                                         {DType::kI64, "i64"}, {DType::kU16, "u16"}, {DType::kU8, "u8"}}};
+constexpr std::array<Name, 6> kNames = {{{DType::kF32, "f32"},
+                                         {DType::kBF16, "bf16"},
+                                         {DType::kI32, "i32"},
+                                         {DType::kI64, "i64"},
+                                         {DType::kU16, "u16"},
+                                         {DType::kU8, "u8"}}};
 
 }  // namespace
 

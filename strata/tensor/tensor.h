@@ -40,12 +40,30 @@ BF16 to_bf16(float value);
 
 template <typename T>
 struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
-template <> struct DTypeOf<BF16> { static constexpr DType value = DType::kBF16; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::kI32; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::kI64; };
-template <> struct DTypeOf<uint16_t> { static constexpr DType value = DType::kU16; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::kU8; };
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
+template <>
+struct DTypeOf<BF16> {
+  static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
+template <>
+struct DTypeOf<uint16_t> {
+  static constexpr DType value = DType::kU16;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kU8;
+};
 
 struct TensorView {
   std::byte* data = nullptr;
@@ -56,7 +74,10 @@ struct TensorView {
 
   TensorView() = default;
   TensorView(void* memory, DType type, int64_t num_rows, int64_t num_cols, int64_t stride = 0)
-      : data(static_cast<std::byte*>(memory)), dtype(type), rows(num_rows), cols(num_cols),
+      : data(static_cast<std::byte*>(memory)),
+        dtype(type),
+        rows(num_rows),
+        cols(num_cols),
         row_stride(stride == 0 ? num_cols : stride) {}
 
   bool empty() const { return data == nullptr; }
@@ -65,12 +86,15 @@ struct TensorView {
 
   template <typename T>
   T* row(int64_t index) const {
-    STRATA_CHECK(dtype == DTypeOf<T>::value, "view holds {}, asked for {}", dtype_name(dtype), dtype_name(DTypeOf<T>::value));
+    STRATA_CHECK(dtype == DTypeOf<T>::value, "view holds {}, asked for {}", dtype_name(dtype),
+                 dtype_name(DTypeOf<T>::value));
     return reinterpret_cast<T*>(data) + index * row_stride;
   }
   std::byte* row_bytes(int64_t index) const { return data + index * row_stride * dtype_bytes(dtype); }
 
-  TensorView slice_rows(int64_t begin, int64_t count) const { return {row_bytes(begin), dtype, count, cols, row_stride}; }
+  TensorView slice_rows(int64_t begin, int64_t count) const {
+    return {row_bytes(begin), dtype, count, cols, row_stride};
+  }
   TensorView slice_cols(int64_t begin, int64_t count) const {
     return {data + begin * dtype_bytes(dtype), dtype, rows, count, row_stride};
   }

@@ -24,27 +24,31 @@ std::string model_lines(const Workload& workload) {
       "parameters     {}\n"
       "batch          global {} = micro {} x accumulation {} x data ranks {}; {} tokens per sample\n"
       "threads        {}\n",
-      model.family, model.num_blocks, model.hidden, model.heads, model.kv_heads, model.ffn, model.vocab, model.max_positions,
-      count_parameters(workload.layers), plan.micro_batch * plan.accumulation * plan.layers.front().dp, plan.micro_batch, plan.accumulation,
+      model.family, model.num_blocks, model.hidden, model.heads, model.kv_heads, model.ffn, model.vocab,
+      model.max_positions, count_parameters(workload.layers),
+      plan.micro_batch * plan.accumulation * plan.layers.front().dp, plan.micro_batch, plan.accumulation,
       plan.layers.front().dp, workload.input.seq, plan.threads);
 }
 
 std::string decay_lines(const Workload& workload) {
   const DecayGroups groups = decay_groups(workload.layers, workload.config.optimizer);
-  return fmt::format("decay          {} tensors: {}\nno decay       {} tensors: {}\n", groups.decay.size(), fmt::join(groups.decay, " "),
-                     groups.no_decay.size(), fmt::join(groups.no_decay, " "));
+  return fmt::format("decay          {} tensors: {}\nno decay       {} tensors: {}\n", groups.decay.size(),
+                     fmt::join(groups.decay, " "), groups.no_decay.size(), fmt::join(groups.no_decay, " "));
 }
 
 std::string disk_lines(const Workload& workload, const RunFolder& folder) {
   const DiskNeed need = disk_need(workload);
   struct statvfs disk {};
-  const int64_t free_bytes = statvfs(folder.path().c_str(), &disk) == 0 ? static_cast<int64_t>(disk.f_bavail * disk.f_frsize) : 0;
+  const int64_t free_bytes =
+      statvfs(folder.path().c_str(), &disk) == 0 ? static_cast<int64_t>(disk.f_bavail * disk.f_frsize) : 0;
   const int64_t total = need.checkpoints + need.model_folder;
   if (total > free_bytes)
-    throw_failed_run("{} has {} free; {} checkpoints and the model folder need {}: free {}, or lower train.keep_last", folder.path().string(),
-                     format_bytes(free_bytes), workload.config.train.keep_last + 1, format_bytes(total), format_bytes(total - free_bytes));
-  return fmt::format("disk           checkpoints {} (keep_last {} + 1 being written), model folder {}, free {}\n", format_bytes(need.checkpoints),
-                     workload.config.train.keep_last, format_bytes(need.model_folder), format_bytes(free_bytes));
+    throw_failed_run("{} has {} free; {} checkpoints and the model folder need {}: free {}, or lower train.keep_last",
+                     folder.path().string(), format_bytes(free_bytes), workload.config.train.keep_last + 1,
+                     format_bytes(total), format_bytes(total - free_bytes));
+  return fmt::format("disk           checkpoints {} (keep_last {} + 1 being written), model folder {}, free {}\n",
+                     format_bytes(need.checkpoints), workload.config.train.keep_last, format_bytes(need.model_folder),
+                     format_bytes(free_bytes));
 }
 
 }  // namespace
@@ -56,10 +60,14 @@ std::string check_report(const TrainConfig& config) {
   const int64_t steps = last_step(config.train, corpus.train->num_samples(), workload->global_batch(), {});
   validate_schedule(config.schedule, config.optimizer.lr, steps);
   std::string text = model_lines(*workload);
-  text += fmt::format("data           {} samples, {} targets per epoch", corpus.train->num_samples(), corpus.train->report().targets);
-  if (corpus.validation) text += fmt::format("; validation {} samples, {} targets", corpus.validation->num_samples(), corpus.validation->report().targets);
+  text += fmt::format("data           {} samples, {} targets per epoch", corpus.train->num_samples(),
+                      corpus.train->report().targets);
+  if (corpus.validation)
+    text += fmt::format("; validation {} samples, {} targets", corpus.validation->num_samples(),
+                        corpus.validation->report().targets);
   text += fmt::format("\nsteps          {}\n{}{}", steps, decay_lines(*workload), disk_lines(*workload, folder));
-  for (const Program& program : workload->programs.programs) text += fmt::format("\n{}\n{}", program.name, describe_ledger(program));
+  for (const Program& program : workload->programs.programs)
+    text += fmt::format("\n{}\n{}", program.name, describe_ledger(program));
   return text;
 }
 

@@ -8,7 +8,8 @@
 
 namespace strata {
 
-// Sizes, batch, decay groups, memory ledger, disk ledger. Opens the data (tokenising it when needed) but allocates no model.
+// Sizes, batch, decay groups, memory ledger, disk ledger. Opens the data (tokenising it when needed) but allocates no
+// model.
 std::string check_report(const TrainConfig& config);
 
 }  // namespace strata

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data of a run: the tokenizer, and the train and validation datasets that the config names, tokenised into token files when they
-// are not there yet. Reports what was kept and cut.
+// The data of a run: the tokenizer, and the train and validation datasets that the config names, tokenised into token
+// files when they are not there yet. Reports what was kept and cut.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,8 @@ namespace strata {
 
 double EvaluationResult::perplexity() const { return std::exp(loss); }
 
-EvaluationResult evaluate(Executor& executor, const Program& program, const Plan& plan, const Dataset& dataset, int64_t max_samples) {
+EvaluationResult evaluate(Executor& executor, const Program& program, const Plan& plan, const Dataset& dataset,
+                          int64_t max_samples) {
   const int64_t samples = max_samples == 0 ? dataset.num_samples() : std::min(max_samples, dataset.num_samples());
   const SampleOrder order = SampleOrder::sequential(dataset.num_samples());
   const std::array<MicroBatchStorage, 1> storage = {executor.batch_storage(0)};
@@ -22,7 +23,8 @@ EvaluationResult evaluate(Executor& executor, const Program& program, const Plan
   result.samples = samples;
   BatchSheet sheet;
   for (int64_t first = 0; first < samples; first += plan.micro_batch) {
-    fill_batch_sheet(dataset, order, {first, std::min(plan.micro_batch, samples - first), plan.micro_batch, 1}, storage, sheet);
+    fill_batch_sheet(dataset, order, {first, std::min(plan.micro_batch, samples - first), plan.micro_batch, 1}, storage,
+                     sheet);
     executor.run(program, sheet);
     result.counted += sheet.counted;
   }

@@ -14,8 +14,9 @@ struct EvaluationResult {
   double perplexity() const;
 };
 
-// At most `max_samples` samples from the front (0: all). Leaves parameters and optimizer untouched; uses the executor's batch and
-// scalars. Every evaluation of the same weights and samples gives the same bits.
-EvaluationResult evaluate(Executor& executor, const Program& program, const Plan& plan, const Dataset& dataset, int64_t max_samples);
+// At most `max_samples` samples from the front (0: all). Leaves parameters and optimizer untouched; uses the executor's
+// batch and scalars. Every evaluation of the same weights and samples gives the same bits.
+EvaluationResult evaluate(Executor& executor, const Program& program, const Plan& plan, const Dataset& dataset,
+                          int64_t max_samples);
 
 }  // namespace strata

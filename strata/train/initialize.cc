@@ -29,8 +29,10 @@ void fill_normal(const TensorView& out, float std, uint64_t key, Team& team) {
 
 }  // namespace
 
-void initialize_parameter(const ParameterDecl& parameter, const ModelSpec& model, uint64_t seed, const TensorView& out, Team& team) {
-  const uint64_t key = mix_key(seed, checksum_of(std::as_bytes(std::span(parameter.name.data(), parameter.name.size()))));
+void initialize_parameter(const ParameterDecl& parameter, const ModelSpec& model, uint64_t seed, const TensorView& out,
+                          Team& team) {
+  const uint64_t key =
+      mix_key(seed, checksum_of(std::as_bytes(std::span(parameter.name.data(), parameter.name.size()))));
   const float residual = 1.0f / std::sqrt(2.0f * static_cast<float>(model.num_blocks));
   switch (parameter.init) {
     case Init::kZeros: return fill(out, 0.0f);
@@ -40,11 +42,13 @@ void initialize_parameter(const ParameterDecl& parameter, const ModelSpec& model
   }
 }
 
-void initialize_parameters(const ModelSpec& model, const std::vector<LayerDecl>& layers, uint64_t seed, Executor& executor, Team& team) {
+void initialize_parameters(const ModelSpec& model, const std::vector<LayerDecl>& layers, uint64_t seed,
+                           Executor& executor, Team& team) {
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (size_t index = 0; index < layers[layer].parameters.size(); ++index)
       if (static_cast<int>(index) != layers[layer].tied_parameter)
-        initialize_parameter(layers[layer].parameters[index], model, seed, executor.master(static_cast<int>(layer), static_cast<int>(index)), team);
+        initialize_parameter(layers[layer].parameters[index], model, seed,
+                             executor.master(static_cast<int>(layer), static_cast<int>(index)), team);
   round_parameters(layers, executor, team);
 }
 

@@ -36,10 +36,12 @@ CompileInput evaluation_input(const ModelSpec& model, const ModelEvaluationOptio
   CompileInput input;
   input.model = model;
   input.seq = options.seq == 0 ? model.max_positions : options.seq;
-  if (input.seq > model.max_positions) throw_bad_input("--seq is {} and the model has {} positions", input.seq, model.max_positions);
-  input.plan = single_rank_plan(model, ActivationPolicy::kKeep, options.micro_batch, 1, options.threads == 0 ? available_threads() : options.threads);
-  input.workspace_bytes = [model, seq = input.seq, threads = static_cast<int>(input.plan.threads)](const LayerDecl& layer, int segment,
-                                                                                                 Direction direction, int64_t tokens) {
+  if (input.seq > model.max_positions)
+    throw_bad_input("--seq is {} and the model has {} positions", input.seq, model.max_positions);
+  input.plan = single_rank_plan(model, ActivationPolicy::kKeep, options.micro_batch, 1,
+                                options.threads == 0 ? available_threads() : options.threads);
+  input.workspace_bytes = [model, seq = input.seq, threads = static_cast<int>(input.plan.threads)](
+                              const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
     return segment_workspace_bytes(model, layer, segment, direction, {DType::kF32, tokens, seq, threads});
   };
   return input;
@@ -50,7 +52,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "strata-eval-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw_failed_run("no temporary folder can be made in {}", std::filesystem::temp_directory_path().string());
+    if (mkdtemp(pattern.data()) == nullptr)
+      throw_failed_run("no temporary folder can be made in {}", std::filesystem::temp_directory_path().string());
     path_ = pattern;
   }
   ~TemporaryFolder() {
@@ -68,7 +71,8 @@ class TemporaryFolder {
 }  // namespace
 
 double ModelEvaluation::bits_per_byte() const {
-  return bytes > 0 ? result.loss * static_cast<double>(result.counted) / std::log(2.0) / static_cast<double>(bytes) : 0.0;
+  return bytes > 0 ? result.loss * static_cast<double>(result.counted) / std::log(2.0) / static_cast<double>(bytes)
+                   : 0.0;
 }
 
 ModelEvaluation evaluate_model(const ModelEvaluationOptions& options) {
@@ -78,12 +82,14 @@ ModelEvaluation evaluate_model(const ModelEvaluationOptions& options) {
   require_bytes_tokenizer(options.model_folder);
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("bytes");
   const TemporaryFolder cache;
-  const Dataset dataset(ingest(options.data, *tokenizer, {"--data", cache.path(), "evaluation", model.vocab}).tokens, options.sampling, input.seq);
+  const Dataset dataset(ingest(options.data, *tokenizer, {"--data", cache.path(), "evaluation", model.vocab}).tokens,
+                        options.sampling, input.seq);
   const ProgramSet programs = compile(input, {ProgramKind::kEvaluation});
   ModelInstance instance(input, layers, programs);
   load_weights(options.model_folder, model, layers, instance);
   ModelEvaluation evaluation;
-  evaluation.result = evaluate(instance.executor(), programs.programs.front(), input.plan, dataset, options.max_samples);
+  evaluation.result =
+      evaluate(instance.executor(), programs.programs.front(), input.plan, dataset, options.max_samples);
   evaluation.bytes = target_bytes(dataset, *tokenizer, evaluation.result.samples);
   return evaluation;
 }

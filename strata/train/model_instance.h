@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compiled model in memory: its arena, its compute team and the executor over both. One rank; several may live in one process.
+// A compiled model in memory: its arena, its compute team and the executor over both. One rank; several may live in one
+// process.
 #pragma once
 
 #include "strata/device/arena.h"
@@ -22,7 +23,9 @@ class ModelInstance {
   Executor executor_;
 };
 
-// Fills all parameters (their f32 masters, and the rounded copies of bf16) from a Hugging Face folder; strict (read_model_weights).
-void load_weights(const std::string& folder, const ModelSpec& model, const std::vector<LayerDecl>& layers, ModelInstance& instance);
+// Fills all parameters (their f32 masters, and the rounded copies of bf16) from a Hugging Face folder; strict
+// (read_model_weights).
+void load_weights(const std::string& folder, const ModelSpec& model, const std::vector<LayerDecl>& layers,
+                  ModelInstance& instance);
 
 }  // namespace strata

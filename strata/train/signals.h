@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run is asked to do from outside: SIGTERM and SIGINT save and stop after the running step, SIGUSR1 saves after it. The one
-// process-wide thing in Strata, since signals are: handlers are installed while a SignalRequests lives, and put back after.
+// What a run is asked to do from outside: SIGTERM and SIGINT save and stop after the running step, SIGUSR1 saves after
+// it. The one process-wide thing in Strata, since signals are: handlers are installed while a SignalRequests lives, and
+// put back after.
 #pragma once
 
 #include <csignal>

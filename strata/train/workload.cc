@@ -24,7 +24,8 @@ ActivationPolicy parse_policy(const std::string& name) {
 int64_t sequence_length(const TrainConfig& config, const ModelSpec& model) {
   const int64_t seq = config.data.seq == 0 ? model.max_positions : config.data.seq;
   if (seq > model.max_positions)
-    throw_bad_input("data.seq is {} and the model has {} positions: use data.seq <= {}", seq, model.max_positions, model.max_positions);
+    throw_bad_input("data.seq is {} and the model has {} positions: use data.seq <= {}", seq, model.max_positions,
+                    model.max_positions);
   return seq;
 }
 
@@ -40,9 +41,11 @@ Plan make_plan(const TrainConfig& config, const ModelSpec& model) {
   const int64_t planned = plan.micro_batch * plan.accumulation * plan.layers.front().dp;
   if ((batch.global != 0 && batch.global != planned) || (batch.micro != 0 && batch.micro != plan.micro_batch) ||
       (batch.accumulation != 0 && batch.accumulation != plan.accumulation))
-    throw_bad_input("batch.global {}, batch.micro {}, batch.accumulation {} (0: not given) contradict the plan {}: micro_batch {} x accumulation {} x dp {} = {}",
-                    batch.global, batch.micro, batch.accumulation, config.parallel.plan, plan.micro_batch, plan.accumulation,
-                    plan.layers.front().dp, planned);
+    throw_bad_input(
+        "batch.global {}, batch.micro {}, batch.accumulation {} (0: not given) contradict the plan {}: micro_batch {} "
+        "x accumulation {} x dp {} = {}",
+        batch.global, batch.micro, batch.accumulation, config.parallel.plan, plan.micro_batch, plan.accumulation,
+        plan.layers.front().dp, planned);
   return plan;
 }
 
@@ -55,7 +58,8 @@ CompileInput make_input(const TrainConfig& config, const ModelSpec& model) {
   input.seq = sequence_length(config, model);
   const DType dtype = config.model.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
   const int threads = static_cast<int>(input.plan.threads);
-  input.workspace_bytes = [model, dtype, seq = input.seq, threads](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
+  input.workspace_bytes = [model, dtype, seq = input.seq, threads](const LayerDecl& layer, int segment,
+                                                                   Direction direction, int64_t tokens) {
     return segment_workspace_bytes(model, layer, segment, direction, {dtype, tokens, seq, threads});
   };
   return input;
@@ -68,11 +72,12 @@ void refuse_beyond_budget(const Workload& workload) {
   const Ledger peak = ledger(workload.step(), Tier::kDevice);
   const int64_t activations = peak.bytes[static_cast<size_t>(BookingKind::kActivation)];
   const bool recomputes = workload.input.plan.layers.front().activations == ActivationPolicy::kFull;
-  throw_bad_input("the plan needs {} of device memory and {} {}: {} too much. At the peak {} are activations of {} samples: {}",
-                  format_bytes(needed), workload.config.memory.device > 0 ? "memory.device allows" : "the machine has", format_bytes(budget),
-                  format_bytes(needed - budget), format_bytes(activations), workload.input.plan.micro_batch,
-                  recomputes ? "a smaller batch.micro (with a larger batch.accumulation) would help"
-                             : "parallel.activations = \"selective\" or \"full\", or a smaller batch.micro, would help");
+  throw_bad_input(
+      "the plan needs {} of device memory and {} {}: {} too much. At the peak {} are activations of {} samples: {}",
+      format_bytes(needed), workload.config.memory.device > 0 ? "memory.device allows" : "the machine has",
+      format_bytes(budget), format_bytes(needed - budget), format_bytes(activations), workload.input.plan.micro_batch,
+      recomputes ? "a smaller batch.micro (with a larger batch.accumulation) would help"
+                 : "parallel.activations = \"selective\" or \"full\", or a smaller batch.micro, would help");
 }
 
 }  // namespace
@@ -88,7 +93,9 @@ int available_threads() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
 }
 
-int64_t device_budget_bytes(const TrainConfig& config) { return config.memory.device > 0 ? config.memory.device : available_memory_bytes(); }
+int64_t device_budget_bytes(const TrainConfig& config) {
+  return config.memory.device > 0 ? config.memory.device : available_memory_bytes();
+}
 
 std::unique_ptr<Workload> make_workload(const TrainConfig& config) {
   auto workload = std::make_unique<Workload>();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config resolved into everything that can be known without running: model, batch, plan, programs, and what they need. `strata check`,
-// `strata program` and training share it, so they refuse the same things. Pure but for reading the model's config.json and the plan.
+// A config resolved into everything that can be known without running: model, batch, plan, programs, and what they
+// need. `strata check`, `strata program` and training share it, so they refuse the same things. Pure but for reading
+// the model's config.json and the plan.
 #pragma once
 
 #include <memory>
@@ -22,8 +23,8 @@ struct Workload {
   int64_t global_batch() const { return input.plan.micro_batch * input.plan.accumulation; }
 };
 
-// Reads the model and the plan, compiles, and refuses what does not fit: sequence longer than the model's positions, batch sizes that
-// contradict, memory beyond the budget (by how many bytes and what would help).
+// Reads the model and the plan, compiles, and refuses what does not fit: sequence longer than the model's positions,
+// batch sizes that contradict, memory beyond the budget (by how many bytes and what would help).
 std::unique_ptr<Workload> make_workload(const TrainConfig& config);
 
 // The config.json named by model.config: itself, or the one in a folder.

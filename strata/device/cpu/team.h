@@ -24,7 +24,8 @@ class Team {
   // body(member, num_members) on every member.
   template <typename Body>
   void run(Body&& body) {
-    run_erased([](void* context, int member, int members) { (*static_cast<std::remove_reference_t<Body>*>(context))(member, members); },
+    run_erased([](void* context, int member,
+                  int members) { (*static_cast<std::remove_reference_t<Body>*>(context))(member, members); },
                const_cast<void*>(static_cast<const void*>(&body)));
   }
 

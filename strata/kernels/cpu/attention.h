@@ -13,9 +13,9 @@
 namespace strata::kernels {
 
 constexpr int64_t kQueryTile = 32;
-constexpr int64_t kKeyTile = 256;     // a multiple of 4: a block of random numbers is inside one tile
+constexpr int64_t kKeyTile = 256;               // a multiple of 4: a block of random numbers is inside one tile
 constexpr int64_t kTileStride = kKeyTile + 16;  // not a power of two: rows do not compete for the same cache lines
-constexpr int64_t kQueryChunk = 512;  // queries of one forward item: they share the transposed keys
+constexpr int64_t kQueryChunk = 512;            // queries of one forward item: they share the transposed keys
 
 struct Sequence {
   int64_t q_begin, num_queries, kv_begin, num_keys;
