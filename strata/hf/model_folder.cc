@@ -47,7 +47,11 @@ void write_weights(const fs::path& path, const ModelFolder& contents) {
     const TensorView values = contents.source(tensor.layer, tensor.parameter);
     STRATA_CHECK(values.rows == parameter.rows && values.cols == parameter.cols, "{} is {} x {}, not {} x {}",
                  parameter.name, values.rows, values.cols, parameter.rows, parameter.cols);
-    writer.write(tensor.name, encode_part(part_of(values, parameter, part), part.transposed, contents.dtype));
+    const TensorView rows = part_of(values, parameter, part);
+    if (!part.transposed && rows.dtype == contents.dtype && rows.contiguous())
+      writer.write(tensor.name, {rows.data, static_cast<size_t>(rows.num_elements() * dtype_bytes(rows.dtype))});
+    else
+      writer.write(tensor.name, encode_part(rows, part.transposed, contents.dtype));
   }
   writer.commit();
 }

@@ -150,6 +150,7 @@ void Trainer::log_start() const {
   log_info("model: {} parameters; {} tensors with weight decay {}, {} without",
            format_count(count_parameters(workload_->layers)), groups.decay.size(),
            workload_->config.optimizer.weight_decay, groups.no_decay.size());
+  log_info("with decay: {}", fmt::join(groups.decay, " "));
   log_info("without decay: {}", fmt::join(groups.no_decay, " "));
   log_info("data: {} samples of up to {} tokens, fingerprint {}", corpus_.train->num_samples(), corpus_.train->seq(),
            state_.data_fingerprint);
