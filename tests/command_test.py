@@ -373,7 +373,8 @@ class Signals(CommandTest):
         process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + 60
         while not self.checkpoints() or ".tmp-" in self.checkpoints()[-1]:
-            process.stdout.readline()
+            if process.stdout.readline() == "":
+                self.fail(f"ended with {process.wait()}: {process.stderr.read()}")
             self.assertLess(time.monotonic(), deadline)
         self.assertIsNone(process.poll())
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/train/signals.h"
 
+#include <atomic>
+
 namespace strata {
 namespace {
 
-volatile std::sig_atomic_t stop_flag = 0;
-volatile std::sig_atomic_t save_flag = 0;
+// Without locks, so that handlers may write them.
+std::atomic<int> stop_flag = 0;
+std::atomic<int> save_flag = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_stop(int) { stop_flag = 1; }
 void on_save(int) { save_flag = 1; }
@@ -36,10 +40,6 @@ SignalRequests::~SignalRequests() {
 
 bool SignalRequests::stop_requested() const { return stop_flag != 0; }
 
-bool SignalRequests::take_save_request() {
-  const bool asked = save_flag != 0;
-  save_flag = 0;
-  return asked;
-}
+bool SignalRequests::take_save_request() { return save_flag.exchange(0) != 0; }
 
 }  // namespace strata
