@@ -8,7 +8,8 @@
 namespace strata {
 namespace {
 
-constexpr int kSpins = 20000;  // about 50 us: longer than the gap between two kernels of a step
+constexpr int kSpins = 2000;   // a few tens of us: longer than the gap between two kernels of a step
+constexpr int kYields = 1000;  // a few hundred us on an idle core; on a busy one the thread waited for gets to run
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -16,12 +17,16 @@ inline void pause() {
 #endif
 }
 
-// Spins, then sleeps, until `value` differs from `old`.
+// Spins, yields, then sleeps, until `value` differs from `old`.
 template <typename T>
 void wait_for_change(const std::atomic<T>& value, T old) {
   for (int spin = 0; spin < kSpins; ++spin) {
     if (value.load(std::memory_order_acquire) != old) return;
     pause();
+  }
+  for (int turn = 0; turn < kYields; ++turn) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    std::this_thread::yield();
   }
   value.wait(old, std::memory_order_acquire);
 }
