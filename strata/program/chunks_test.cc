@@ -128,13 +128,14 @@ TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
         for (int64_t dp : {1, 2, 3})
           for (int zero : {0, 1, 2, 3}) {
             const CompileInput input = tiny_input(tiny_gpt2(2, tied), {tp, pp, dp, zero}, 1);
+            const std::vector<LayerDecl> layers = declare_layers(input.model);
             std::map<std::tuple<int, int, int64_t>, std::vector<int>>
                 covered;  // layer, parameter, tensor rank if split
             for (int rank = 0; rank < input.plan.num_ranks; ++rank)
               for (const Chunk& chunk : chunks_of(input, rank)) {
                 if (chunk.tied_alias || !chunk.first_copy || (chunk.zero == 0 && chunk.shard > 0)) continue;
                 for (const ChunkTensor& tensor : chunk.tensors) {
-                  const ParameterDecl& decl = declare_layers(input.model)[tensor.layer].parameters[tensor.parameter];
+                  const ParameterDecl& decl = layers[tensor.layer].parameters[tensor.parameter];
                   const bool split = decl.partition != Partition::kReplicated;
                   std::vector<int>& times = covered[{tensor.layer, tensor.parameter, split ? rank % tp : 0}];
                   times.resize(static_cast<size_t>(tensor.num_elements()));
@@ -150,7 +151,7 @@ TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
                   << "layer " << std::get<0>(key) << " parameter " << std::get<1>(key);
               total += static_cast<int64_t>(times.size());
             }
-            EXPECT_EQ(total, count_parameters(declare_layers(input.model)));
+            EXPECT_EQ(total, count_parameters(layers));
           }
 }
 
