@@ -20,8 +20,11 @@ sed -e "s|@RUN@|$run|g" examples/demo/config.toml > "$run/demo.toml"
 
 "$strata" train "$run/demo.toml"
 echo
-echo "A sample (strata generate --model $run/model --prompt \"Train\"):"
-"$strata" generate --model "$run/model" --prompt $'Train \\Train\\, n. ' --max-tokens 400 --temperature 0.7
+echo "Three samples (strata generate --model $run/model --prompt \"...\"), up to the model's 128 positions:"
+for seed in 1 2 3; do
+  "$strata" generate --model "$run/model" --prompt $'Train \\Train\\, n. ' --max-tokens 110 --temperature 0.6 --seed "$seed"
+  echo
+done
 echo
 echo "model       $run/model"
 echo "loss curve  $run/loss.svg"
