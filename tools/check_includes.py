@@ -18,20 +18,22 @@ MODULES = {
     "search": "base tensor spec layers program",
     "device": "base tensor",
     "kernels": "base tensor spec device",
+    "comm": "base tensor device",
     "store": "base tensor spec device",
     "model": "base tensor spec layers device kernels",
     "optim": "base tensor spec layers device kernels",
     "data": "base tensor spec",
     "hf": "base tensor spec layers",
-    "exec": "base tensor spec layers program search device kernels store model optim",
-    "ckpt": "base tensor spec layers program search device kernels store model optim data hf exec",
-    "train": "base tensor spec layers program search device kernels store model optim data hf exec ckpt",
+    "exec": "base tensor spec layers program search device kernels comm store model optim",
+    "ckpt": "base tensor spec layers program search device kernels comm store model optim data hf exec",
+    "train": "base tensor spec layers program search device kernels comm store model optim data hf exec ckpt",
 }
 
 # Headers of a backend: beginning of the included name -> the only folder that may include it.
 BACKEND_HEADERS = {
     "dnnl": "strata/kernels/cpu/",
     "oneapi/": "strata/kernels/cpu/",
+    "mpi": "strata/comm/mpi/",
 }
 
 # Folders whose headers only their own module, tests and benchmarks may include.

@@ -128,7 +128,7 @@ class StepExpander {
       owned_gradient_[index] =
           builder_.book(chunk.name + ".gradient_shard", 4 * chunk.shard_elements(), BookingKind::kGradient);
     collective(CollectiveKind::kReduceScatter, over, index,
-               {{full, Access::kRead}, {owned_gradient_[index], first ? Access::kWrite : Access::kReadWrite}});
+               {{full, Access::kReadWrite}, {owned_gradient_[index], first ? Access::kWrite : Access::kReadWrite}});
     builder_.start_new_gradient(index);
   }
 
