@@ -44,7 +44,7 @@ std::unique_ptr<ModelHarness> golden_harness(const std::string& family, HarnessO
   options.seq = 32;
   if (options.micro_batch == 1 && options.accumulation == 1) options.micro_batch = 4;
   auto harness = std::make_unique<ModelHarness>(options);
-  load_weights(golden_path(family, "model"), options.model, harness->layers(), harness->instance());
+  load_weights(golden_path(family, "model"), harness->instance().states());
   return harness;
 }
 

@@ -33,7 +33,7 @@ ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), l
   };
   programs_ = compile(input_, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave});
   instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_);
-  initialize_parameters(options.model, layers_, options.seed, executor(), instance_->team());
+  initialize_parameters(instance_->states(), options.seed, instance_->team());
   scalars().seed = options.seed;
 }
 

@@ -6,27 +6,16 @@
 // Complete when it returns.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/ckpt/manifest.h"
-#include "strata/layers/declaration.h"
-#include "strata/program/compile.h"
+#include "strata/ckpt/states_in_memory.h"
 #include "strata/store/disk_file.h"
 
 namespace strata {
-
-// The parameters and optimizer states of a run in memory. Nothing is owned. A set without bookings for optimizer states
-// holds the parameters alone (evaluation, generation, export).
-struct StatesInMemory {
-  const CompileInput& input;
-  const std::vector<LayerDecl>& layers;
-  const ProgramSet& set;       // compile(input, ...)
-  std::byte* arena = nullptr;  // of the device tier
-};
 
 // A checkpoint on disk whose manifest, files and checksums are right.
 struct CheckpointInfo {

@@ -25,9 +25,6 @@ struct TrainerState {
   bool operator==(const TrainerState&) const = default;
 };
 
-// The f32 values of a parameter, whatever the storage precision; the other states are named as in optimizer_states().
-constexpr const char* kParametersState = "parameters";
-
 // Consecutive elements of one tensor's state in one file, f32.
 struct SavedPart {
   std::string tensor;  // global name

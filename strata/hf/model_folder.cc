@@ -147,13 +147,14 @@ void write_model_folder(const fs::path& path, const ModelFolder& contents, Exist
 }
 
 void read_model_weights(const fs::path& folder, const ModelSpec& model, const std::vector<LayerDecl>& layers,
-                        const ParameterSink& sink) {
+                        const ParameterSink& sink, const ParameterFilter& wanted) {
   const WeightFiles files(folder);
-  const std::vector<HubTensor> wanted = hub_tensors(layers);
-  const std::vector<const SafetensorsTensor*> stored = match_tensors(files, wanted, model, folder);
+  const std::vector<HubTensor> tensors = hub_tensors(layers);
+  const std::vector<const SafetensorsTensor*> stored = match_tensors(files, tensors, model, folder);
   std::vector<float> values;
-  for (size_t index = 0; index < wanted.size(); ++index) {
-    const HubTensor& tensor = wanted[index];
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    const HubTensor& tensor = tensors[index];
+    if (wanted && !wanted(tensor.layer, tensor.parameter)) continue;
     const ParameterDecl& parameter = layers[tensor.layer].parameters[tensor.parameter];
     if (tensor.part == 0) values.resize(static_cast<size_t>(parameter.num_elements()));
     const TensorView view(values.data(), DType::kF32, parameter.rows, parameter.cols);

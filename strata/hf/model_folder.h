@@ -20,6 +20,8 @@ namespace strata {
 using ParameterSource = std::function<TensorView(int layer, int parameter)>;
 // Takes the values of a parameter, (rows, cols), f32; valid during the call.
 using ParameterSink = std::function<void(int layer, int parameter, const TensorView& values)>;
+// Whether a parameter is to be read.
+using ParameterFilter = std::function<bool(int layer, int parameter)>;
 
 struct ModelFolder {
   const ModelSpec& model;
@@ -33,11 +35,13 @@ struct ModelFolder {
 // The folder appears complete or not at all.
 void write_model_folder(const std::filesystem::path& path, const ModelFolder& contents, ExistingTarget existing);
 
-// Every parameter of the model, each once. Reads model.safetensors or the files of model.safetensors.index.json, in
-// f32, bf16 or f16. Throws Error, before the first call of `sink`, that lists the tensors that are missing, not
-// expected, or of another shape or type. Names may lack the prefix of the model without a head ("transformer.");
-// buffers that are no parameters, and the head of a tied model, are passed over.
+// Every parameter of the model that `wanted` asks for (empty: all), each once; others are not read. Reads
+// model.safetensors or the files of model.safetensors.index.json, in f32, bf16 or f16. Throws Error, before the first
+// call of `sink`, that lists the tensors that are missing, not expected, or of another shape or type. Names may lack
+// the prefix of the model without a head ("transformer."); buffers that are no parameters, and the head of a tied
+// model, are passed over.
 void read_model_weights(const std::filesystem::path& folder, const ModelSpec& model,
-                        const std::vector<LayerDecl>& layers, const ParameterSink& sink);
+                        const std::vector<LayerDecl>& layers, const ParameterSink& sink,
+                        const ParameterFilter& wanted = {});
 
 }  // namespace strata

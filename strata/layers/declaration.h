@@ -73,6 +73,9 @@ struct ParameterDecl {
   int64_t cols = 0;
   bool matrix = true;  // matrices decay by default, vectors (norms, biases) do not
   Partition partition = Partition::kReplicated;
+  // Along the split dimension (columns of a vector): a rank holds its share of every block, block after block, so the
+  // [q; k; v] of its heads. Empty: one block.
+  std::vector<int64_t> split_blocks;
   bool partial_over_tp = false;  // replicated, and every tensor-parallel rank has only a part of its gradient
   Init init = Init::kNormal;
   std::vector<HubPart> hub;

@@ -54,12 +54,14 @@ struct Linear {
   Partition partition;  // kRows splits outputs, kCols splits inputs
   Init init;
   std::vector<Projection> projections;
+  std::vector<int64_t> split_blocks;
 };
 
 void add_linear(std::vector<ParameterDecl>& table, const ModelSpec& model, const Linear& linear) {
   ParameterDecl weight = matrix_parameter(linear.name + ".weight", 0, linear.in, {});
   weight.partition = linear.partition;
   weight.init = linear.init;
+  weight.split_blocks = linear.split_blocks;
   std::vector<HubPart> bias_parts;
   for (const Projection& projection : linear.projections) {
     weight.hub.push_back({projection.hub + ".weight", weight.rows, projection.outputs, is_gpt2(model)});
@@ -72,6 +74,7 @@ void add_linear(std::vector<ParameterDecl>& table, const ModelSpec& model, const
   ParameterDecl bias = vector_parameter(linear.name + ".bias", outputs, Init::kZeros);
   // The bias of split inputs belongs to the first tensor-parallel rank: it alone adds it and has its gradient.
   bias.partition = linear.partition == Partition::kRows ? Partition::kCols : Partition::kReplicated;
+  bias.split_blocks = linear.split_blocks;
   bias.partial_over_tp = linear.partition == Partition::kCols;
   bias.hub = std::move(bias_parts);
   table.push_back(std::move(bias));
@@ -106,7 +109,14 @@ std::vector<ParameterDecl> attention_parameter_table(const ModelSpec& model, int
     qkv = {{hub + "self_attn.q_proj", model.attended_width()},
            {hub + "self_attn.k_proj", kv},
            {hub + "self_attn.v_proj", kv}};
-  add_linear(table, model, {prefix + "qkv", model.hidden, model.attention_bias, Partition::kRows, Init::kNormal, qkv});
+  add_linear(table, model,
+             {prefix + "qkv",
+              model.hidden,
+              model.attention_bias,
+              Partition::kRows,
+              Init::kNormal,
+              qkv,
+              {model.attended_width(), kv, kv}});
   const std::string output = hub + (is_gpt2(model) ? "attn.c_proj" : "self_attn.o_proj");
   add_linear(table, model,
              {prefix + "output",
@@ -114,7 +124,8 @@ std::vector<ParameterDecl> attention_parameter_table(const ModelSpec& model, int
               model.attention_bias,
               Partition::kCols,
               Init::kNormalResidual,
-              {{output, model.hidden}}});
+              {{output, model.hidden}},
+              {}});
   return table;
 }
 
@@ -124,12 +135,22 @@ std::vector<ParameterDecl> mlp_parameter_table(const ModelSpec& model, int64_t b
   const std::string hub = fmt::format("{}.{}.", is_gpt2(model) ? "transformer.h" : "model.layers", block);
   add_norm(table, model, prefix, hub + (is_gpt2(model) ? "ln_2" : "post_attention_layernorm"), true);
   std::vector<Projection> up = {{hub + "mlp.c_fc", model.ffn}};
-  if (!is_gpt2(model)) up = {{hub + "mlp.gate_proj", model.ffn}, {hub + "mlp.up_proj", model.ffn}};
-  add_linear(table, model, {prefix + "up", model.hidden, model.mlp_bias, Partition::kRows, Init::kNormal, up});
+  std::vector<int64_t> up_blocks;
+  if (!is_gpt2(model)) {
+    up = {{hub + "mlp.gate_proj", model.ffn}, {hub + "mlp.up_proj", model.ffn}};
+    up_blocks = {model.ffn, model.ffn};
+  }
+  add_linear(table, model,
+             {prefix + "up", model.hidden, model.mlp_bias, Partition::kRows, Init::kNormal, up, up_blocks});
   const std::string down = hub + (is_gpt2(model) ? "mlp.c_proj" : "mlp.down_proj");
-  add_linear(
-      table, model,
-      {prefix + "down", model.ffn, model.mlp_bias, Partition::kCols, Init::kNormalResidual, {{down, model.hidden}}});
+  add_linear(table, model,
+             {prefix + "down",
+              model.ffn,
+              model.mlp_bias,
+              Partition::kCols,
+              Init::kNormalResidual,
+              {{down, model.hidden}},
+              {}});
   return table;
 }
 

@@ -44,6 +44,14 @@ ModelSpec llama_1b() {
   return model;
 }
 
+// The first parameter with this end of its name.
+ParameterDecl named(const ModelSpec& model, std::string_view suffix) {
+  for (const LayerDecl& layer : declare_layers(model))
+    for (const ParameterDecl& parameter : layer.parameters)
+      if (parameter.name.ends_with(suffix)) return parameter;
+  return {};
+}
+
 // Shape in the file: (rows) or (rows, cols).
 std::map<std::string, std::vector<int64_t>> hub_shapes(const ModelSpec& model) {
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -142,6 +150,22 @@ TEST(Parameters, QueryKeyValueAndGateUpInOrder) {
   EXPECT_EQ(up.rows, 2 * 8192);
   EXPECT_EQ(up.hub[0].name, "model.layers.0.mlp.gate_proj.weight");
   EXPECT_EQ(up.hub[1].begin, 8192);
+}
+
+// A tensor-parallel rank has its heads of q, of k and of v, and the same channels of gate and up.
+TEST(Parameters, FusedProjectionsAreSplitBlockByBlock) {
+  ModelSpec biased = llama_1b();
+  biased.attention_bias = biased.mlp_bias = true;
+  for (const char* name : {"qkv.weight", "qkv.bias"}) {
+    EXPECT_THAT(named(gpt2_124m(), name).split_blocks, ElementsAre(768, 768, 768));
+    EXPECT_THAT(named(biased, name).split_blocks, ElementsAre(2048, 512, 512));
+  }
+  for (const char* name : {"up.weight", "up.bias"}) {
+    EXPECT_THAT(named(gpt2_124m(), name).split_blocks, ElementsAre());
+    EXPECT_THAT(named(biased, name).split_blocks, ElementsAre(8192, 8192));
+  }
+  for (const char* name : {"output.weight", "down.weight", "embedding.token.weight"})
+    EXPECT_THAT(named(biased, name).split_blocks, ElementsAre());
 }
 
 // The built-in decay rule: matrices, tables included, decay; norms and biases do not.

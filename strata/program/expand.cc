@@ -74,7 +74,7 @@ Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& lay
   const bool has_master = state_index(states, "master") >= 0;
   for (int chunk = 0; chunk < static_cast<int>(set.chunks.size()); ++chunk) {
     const Chunk& entry = set.chunks[chunk];
-    if (entry.tied_alias || !entry.first_copy || (entry.zero == 0 && entry.shard > 0)) continue;
+    if (!entry.saved_here()) continue;
     if (!has_master)
       copy(chunk, set.parameter_booking[chunk], Role::kParameter, chunk, entry.name + ".parameters.saved");
     for (size_t state = 0; state < states.size(); ++state)

@@ -134,6 +134,11 @@ struct Chunk {
   // What this rank's optimizer updates: everything at ZeRO 0, its shard above.
   int64_t owned_begin() const { return zero == 0 ? 0 : shard_begin(); }
   int64_t owned_elements() const { return zero == 0 ? elements : shard_elements(); }
+  // What its parameter booking holds: everything below ZeRO 3, its shard there.
+  int64_t held_begin() const { return zero == 3 ? shard_begin() : 0; }
+  int64_t held_elements() const { return zero == 3 ? shard_elements() : elements; }
+  // Over all ranks that hold a parameter, one saves what it owns of each element.
+  bool saved_here() const { return !tied_alias && first_copy && (zero > 0 || shard == 0); }
 };
 
 // The programs of one rank over one memory map. Chunk c's parameter booking is parameter_booking[c]; its optimizer

@@ -22,9 +22,8 @@ class StateBooker {
   void book_parameters(ProgramSet& set) {
     const int64_t element_bytes = input_.precision == Precision::kF32 ? 4 : 2;
     for (const Chunk& chunk : set.chunks) {
-      const int64_t elements = chunk.zero == 3 ? chunk.shard_elements() : chunk.elements;
       set.parameter_booking.push_back(
-          book(chunk.name + ".parameters", elements * element_bytes, BookingKind::kParameter));
+          book(chunk.name + ".parameters", chunk.held_elements() * element_bytes, BookingKind::kParameter));
     }
   }
 

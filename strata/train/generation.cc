@@ -93,7 +93,7 @@ Generator::Generator(const std::string& model_folder, int threads) : folder_(mod
                       tokenizer_->vocab_size(), input_.model.vocab);
   }
   instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_);
-  load_weights(model_folder, input_.model, layers_, *instance_);
+  load_weights(model_folder, instance_->states());
 }
 
 const Tokenizer& Generator::tokenizer() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/train/initialize.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "strata/base/checksum.h"
@@ -9,56 +11,71 @@
 namespace strata {
 namespace {
 
-void fill(const TensorView& out, float value) {
-  for (int64_t row = 0; row < out.rows; ++row) std::fill_n(out.row<float>(row), out.cols, value);
+constexpr int64_t kPieceElements = 1024;  // a whole number of random blocks
+
+// Normal values of the elements from `first` on. Elements 4k to 4k + 3 share a random block.
+void draw_normal(uint64_t key, float std, int64_t first, std::span<float> out) {
+  const auto count = static_cast<int64_t>(out.size());
+  for (int64_t block = first / 4; 4 * block < first + count; ++block) {
+    const PhiloxBlock words = philox(key, static_cast<uint64_t>(block), 0);
+    const std::array<float, 2> low = normal_from(words[0], words[1]);
+    const std::array<float, 2> high = normal_from(words[2], words[3]);
+    const std::array<float, 4> values = {low[0], low[1], high[0], high[1]};
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      const int64_t at = 4 * block + lane - first;
+      if (at >= 0 && at < count) out[static_cast<size_t>(at)] = std * values[static_cast<size_t>(lane)];
+    }
+  }
 }
 
-void fill_normal(const TensorView& out, float std, uint64_t key, Team& team) {
-  auto* data = out.row<float>(0);
-  const int64_t count = out.num_elements();
-  team.parallel_for((count + 3) / 4, 1024, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const PhiloxBlock words = philox(key, static_cast<uint64_t>(block), 0);
-      const std::array<float, 2> first = normal_from(words[0], words[1]);
-      const std::array<float, 2> second = normal_from(words[2], words[3]);
-      const std::array<float, 4> values = {first[0], first[1], second[0], second[1]};
-      for (int64_t lane = 0; lane < 4 && 4 * block + lane < count; ++lane) data[4 * block + lane] = std * values[lane];
-    }
-  });
+// The elements of one tensor.
+struct InitialValues {
+  Init init = Init::kZeros;
+  float std = 0;
+  uint64_t key = 0;
+
+  void draw(int64_t first, std::span<float> out) const {
+    if (init == Init::kZeros || init == Init::kOnes)
+      std::ranges::fill(out, init == Init::kOnes ? 1.0f : 0.0f);
+    else
+      draw_normal(key, std, first, out);
+  }
+};
+
+InitialValues initial_values(const ParameterDecl& parameter, const ModelSpec& model, uint64_t seed) {
+  const float residual = 1.0f / std::sqrt(2.0f * static_cast<float>(model.num_blocks));
+  const std::string& name = parameter.name;
+  return {parameter.init, parameter.init == Init::kNormalResidual ? model.init_std * residual : model.init_std,
+          mix_key(seed, checksum_of(std::as_bytes(std::span(name.data(), name.size()))))};
+}
+
+// `run`: where consecutive elements of the tensor lie in the part.
+void fill_run(const StatePart& part, const CommonRun& run, const InitialValues& values) {
+  std::array<float, kPieceElements> piece;
+  for (int64_t done = 0; done < run.count; done += kPieceElements) {
+    const std::span<float> out(piece.data(), static_cast<size_t>(std::min(kPieceElements, run.count - done)));
+    values.draw(run.second + done, out);
+    store_values(part, run.first + done, out);
+  }
 }
 
 }  // namespace
 
-void initialize_parameter(const ParameterDecl& parameter, const ModelSpec& model, uint64_t seed, const TensorView& out,
-                          Team& team) {
-  const uint64_t key =
-      mix_key(seed, checksum_of(std::as_bytes(std::span(parameter.name.data(), parameter.name.size()))));
-  const float residual = 1.0f / std::sqrt(2.0f * static_cast<float>(model.num_blocks));
-  switch (parameter.init) {
-    case Init::kZeros: return fill(out, 0.0f);
-    case Init::kOnes: return fill(out, 1.0f);
-    case Init::kNormal: return fill_normal(out, model.init_std, key, team);
-    case Init::kNormalResidual: return fill_normal(out, model.init_std * residual, key, team);
-  }
-}
-
-void initialize_parameters(const ModelSpec& model, const std::vector<LayerDecl>& layers, uint64_t seed,
-                           Executor& executor, Team& team) {
-  for (size_t layer = 0; layer < layers.size(); ++layer)
-    for (size_t index = 0; index < layers[layer].parameters.size(); ++index)
-      if (static_cast<int>(index) != layers[layer].tied_parameter)
-        initialize_parameter(layers[layer].parameters[index], model, seed,
-                             executor.master(static_cast<int>(layer), static_cast<int>(index)), team);
-  round_parameters(layers, executor, team);
-}
-
-void round_parameters(const std::vector<LayerDecl>& layers, Executor& executor, Team& team) {
-  for (size_t layer = 0; layer < layers.size(); ++layer)
-    for (size_t index = 0; index < layers[layer].parameters.size(); ++index) {
-      const TensorView master = executor.master(static_cast<int>(layer), static_cast<int>(index));
-      const TensorView parameter = executor.parameter(static_cast<int>(layer), static_cast<int>(index));
-      if (master.data != parameter.data) kernels::convert({team, {}}, master, parameter);
+void initialize_parameters(const StatesInMemory& states, uint64_t seed, Team& team) {
+  for (const StatePart& part : list_parameter_parts(states)) {
+    const ParameterDecl& parameter = declaration_of(part, states.layers);
+    const InitialValues values = initial_values(parameter, states.input.model, seed);
+    const std::vector<CommonRun> runs = common_runs(part.part, whole_tensor(parameter.rows, parameter.cols));
+    if (runs.size() == 1) {
+      const CommonRun& run = runs.front();
+      team.parallel_for(run.count, kPieceElements, [&](int64_t begin, int64_t end) {
+        fill_run(part, {run.first + begin, run.second + begin, end - begin}, values);
+      });
+      continue;
     }
+    team.for_each(static_cast<int64_t>(runs.size()),
+                  [&](int64_t index) { fill_run(part, runs[static_cast<size_t>(index)], values); });
+  }
 }
 
 }  // namespace strata

@@ -4,18 +4,12 @@
 // residual stream are scaled by 1/sqrt(2 * blocks) (Radford et al., GPT-2).
 #pragma once
 
-#include "strata/exec/executor.h"
+#include "strata/ckpt/states_in_memory.h"
+#include "strata/device/cpu/team.h"
 
 namespace strata {
 
-void initialize_parameters(const ModelSpec& model, const std::vector<LayerDecl>& layers, uint64_t seed,
-                           Executor& executor, Team& team);
-
-// Fills one parameter (rows x cols, f32) as above.
-void initialize_parameter(const ParameterDecl& parameter, const ModelSpec& model, uint64_t seed, const TensorView& out,
-                          Team& team);
-
-// Rounds the master copy of every parameter into its compute copy; nothing to do in f32.
-void round_parameters(const std::vector<LayerDecl>& layers, Executor& executor, Team& team);
+// Fills the parameters that the rank holds and, in bf16, the masters that it owns.
+void initialize_parameters(const StatesInMemory& states, uint64_t seed, Team& team);
 
 }  // namespace strata

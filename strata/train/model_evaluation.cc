@@ -86,7 +86,7 @@ ModelEvaluation evaluate_model(const ModelEvaluationOptions& options) {
                         options.sampling, input.seq);
   const ProgramSet programs = compile(input, {ProgramKind::kEvaluation});
   ModelInstance instance(input, layers, programs);
-  load_weights(options.model_folder, model, layers, instance);
+  load_weights(options.model_folder, instance.states());
   ModelEvaluation evaluation;
   evaluation.result =
       evaluate(instance.executor(), programs.programs.front(), input.plan, dataset, options.max_samples);

@@ -3,6 +3,7 @@
 // process.
 #pragma once
 
+#include "strata/ckpt/states_in_memory.h"
 #include "strata/device/arena.h"
 #include "strata/exec/executor.h"
 
@@ -16,16 +17,19 @@ class ModelInstance {
   Executor& executor() { return executor_; }
   Team& team() { return team_; }
   std::byte* arena() { return arena_.base(); }
+  StatesInMemory states() { return {input_, layers_, programs_, arena()}; }
 
  private:
+  const CompileInput& input_;
+  const std::vector<LayerDecl>& layers_;
+  const ProgramSet& programs_;
   Arena arena_;
   Team team_;
   Executor executor_;
 };
 
-// Fills all parameters (their f32 masters, and the rounded copies of bf16) from a Hugging Face folder; strict
-// (read_model_weights).
-void load_weights(const std::string& folder, const ModelSpec& model, const std::vector<LayerDecl>& layers,
-                  ModelInstance& instance);
+// Fills all parameters (their f32 masters, and the rounded copies of bf16) that the rank holds from a Hugging Face
+// folder; strict (read_model_weights). Reads the tensors that the rank has a part of, one at a time.
+void load_weights(const std::string& folder, const StatesInMemory& states);
 
 }  // namespace strata

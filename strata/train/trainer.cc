@@ -83,9 +83,9 @@ void Trainer::load_or_initialize() {
     throw_bad_input("train.resume is \"must\" and {} holds no checkpoint: use \"auto\" for a first start",
                     config.run.directory);
   if (config.model.weights == "random") {
-    initialize_parameters(workload_->model, workload_->layers, config.run.seed, executor(), instance_->team());
+    initialize_parameters(states(), config.run.seed, instance_->team());
   } else {
-    load_weights(config.model.weights, workload_->model, workload_->layers, *instance_);
+    load_weights(config.model.weights, states());
   }
   state_.data_fingerprint = checksum_hex(corpus_.train->fingerprint());
 }
