@@ -25,6 +25,12 @@ const std::vector<std::string>& reduce_names() {
   return names;
 }
 
+const std::vector<std::string>& order_names() {
+  static const std::vector<std::string> names = {
+      "gpipe", "one_forward_one_backward", "interleaved", "breadth_first", "layered", "zero_bubble"};
+  return names;
+}
+
 LayerPlan parse_layer(JsonReader& reader) {
   const LayerPlan defaults;
   LayerPlan layer;
@@ -77,6 +83,7 @@ std::string divisors(int64_t number) {
 
 void check_positives(const Plan& plan) {
   const std::pair<const char*, int64_t> counts[] = {{"num_ranks", plan.num_ranks},
+                                                    {"virtual_stages", plan.virtual_stages},
                                                     {"micro_batch", plan.micro_batch},
                                                     {"accumulation", plan.accumulation},
                                                     {"threads", plan.threads}};
@@ -91,6 +98,11 @@ void check_stages(const Plan& plan, const ModelSpec& model) {
     throw_bad_input("plan: {} layers are planned, the model has {} (embedding, attention and MLP of {} blocks, head)",
                     plan.layers.size(), wanted, model.num_blocks);
   }
+  const auto entries = static_cast<int64_t>(plan.stage_layers.size());
+  if (entries > wanted) {
+    throw_bad_input("plan: stage_layers has {} entries and the model {} layers; at most {} virtual stages have layers",
+                    entries, wanted, wanted);
+  }
   int64_t staged = 0;
   for (const int64_t layers : plan.stage_layers) {
     if (layers < 1 || layers > wanted) {
@@ -102,6 +114,34 @@ void check_stages(const Plan& plan, const ModelSpec& model) {
   if (staged != wanted) {
     throw_bad_input("plan: stage_layers [{}] hold {} layers, the model has {}; the stages must add up to {}",
                     fmt::join(plan.stage_layers, ", "), staged, wanted, wanted);
+  }
+}
+
+bool one_virtual_stage_only(PipelineOrder order) {
+  return order == PipelineOrder::kGpipe || order == PipelineOrder::kOneForwardOneBackward ||
+         order == PipelineOrder::kZeroBubble;
+}
+
+// What an order asks of virtual stages and micro-batches.
+void check_order(const Plan& plan) {
+  const auto entries = static_cast<int64_t>(plan.stage_layers.size());
+  if (entries % plan.virtual_stages != 0) {
+    throw_bad_input("plan: stage_layers has {} entries, not a multiple of virtual_stages {}; virtual_stages may be {}",
+                    entries, plan.virtual_stages, divisors(entries));
+  }
+  const std::string& name = order_name(plan.order);
+  if (one_virtual_stage_only(plan.order) && plan.virtual_stages != 1) {
+    throw_bad_input("plan: order {} with virtual_stages {} needs 1; interleaved, breadth_first and layered take more",
+                    name, plan.virtual_stages);
+  }
+  if (plan.order != PipelineOrder::kInterleaved) return;
+  if (plan.virtual_stages == 1) {
+    throw_bad_input("plan: order {} with virtual_stages 1 needs at least 2; with 1 use one_forward_one_backward", name);
+  }
+  const int64_t stages = num_stages(plan);
+  if (plan.accumulation % stages != 0) {
+    throw_bad_input("plan: order {} of accumulation {} over {} stages needs a multiple of {}, such as {}", name,
+                    plan.accumulation, stages, stages, (plan.accumulation / stages + 1) * stages);
   }
 }
 
@@ -139,7 +179,7 @@ void check_layer(const Plan& plan, const ModelSpec& model, size_t index) {
 }
 
 void check_ranks(const Plan& plan) {
-  const auto stages = static_cast<int64_t>(plan.stage_layers.size());
+  const int64_t stages = num_stages(plan);
   const int64_t tp = plan.layers[0].tp, dp = plan.layers[0].dp;
   // Compared by division: the product may exceed 63 bits.
   if (plan.num_ranks % stages != 0 || plan.num_ranks / stages != tp * dp) {
@@ -149,6 +189,8 @@ void check_ranks(const Plan& plan) {
 }
 
 }  // namespace
+
+const std::string& order_name(PipelineOrder order) { return order_names()[static_cast<size_t>(order)]; }
 
 Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation,
                       int64_t threads) {
@@ -164,6 +206,7 @@ Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int6
 void validate_plan(const Plan& plan, const ModelSpec& model) {
   check_positives(plan);
   check_stages(plan, model);
+  check_order(plan);
   for (size_t index = 0; index < plan.layers.size(); ++index) check_layer(plan, model, index);
   check_ranks(plan);
 }
@@ -181,6 +224,8 @@ json to_json(const Plan& plan) {
   }
   return {{"num_ranks", plan.num_ranks},
           {"stage_layers", plan.stage_layers},
+          {"virtual_stages", plan.virtual_stages},
+          {"order", order_name(plan.order)},
           {"layers", layers},
           {"micro_batch", plan.micro_batch},
           {"accumulation", plan.accumulation},
@@ -193,12 +238,17 @@ Plan parse_plan(const json& object, const std::string& where) {
   Plan plan;
   plan.num_ranks = reader.integer("num_ranks", std::nullopt, 1, kMaxCount);
   plan.stage_layers = parse_stages(reader.at("stage_layers"), where);
+  plan.virtual_stages = reader.integer("virtual_stages", plan.virtual_stages, 1, kMaxCount);
+  plan.order = static_cast<PipelineOrder>(reader.choice("order", static_cast<size_t>(plan.order), order_names()));
   plan.layers = parse_layers(reader.at("layers"), where);
   plan.micro_batch = reader.integer("micro_batch", std::nullopt, 1, kMaxCount);
   plan.accumulation = reader.integer("accumulation", std::nullopt, 1, kMaxCount);
   plan.reduce = static_cast<GradientReduce>(reader.choice("reduce", std::nullopt, reduce_names()));
   plan.threads = reader.integer("threads", std::nullopt, 1, kMaxCount);
-  reader.refuse_unknown({{"world_size", "num_ranks"}, {"gradient_accumulation_steps", "accumulation"}});
+  reader.refuse_unknown({{"world_size", "num_ranks"},
+                         {"gradient_accumulation_steps", "accumulation"},
+                         {"schedule", "order"},
+                         {"num_model_chunks", "virtual_stages"}});
   return plan;
 }
 

@@ -15,6 +15,9 @@ namespace strata {
 enum class ActivationPolicy { kKeep, kSelective, kFull };
 enum class GradientReduce { kLast, kEach };  // once after the last micro-batch, or into a shard every micro-batch
 
+// In which order a stage runs the micro-batches of a step, forward and backward (docs/parallelism.md).
+enum class PipelineOrder { kGpipe, kOneForwardOneBackward, kInterleaved, kBreadthFirst, kLayered, kZeroBubble };
+
 // The strategy of one layer. tp * dp = ranks of a stage for every layer.
 struct LayerPlan {
   int64_t tp = 1;
@@ -26,14 +29,26 @@ struct LayerPlan {
 
 struct Plan {
   int64_t num_ranks = 1;
-  std::vector<int64_t> stage_layers;  // layers on each pipeline stage, in order; size = pipeline degree
-  std::vector<LayerPlan> layers;      // one per layer: embedding, (attention, mlp) per block, head
-  int64_t micro_batch = 1;            // samples per micro-batch and data-parallel rank
-  int64_t accumulation = 1;           // micro-batches per step
+  // Layers of the virtual stages in model order; size = stages * virtual_stages. Stage s of p has the virtual stages
+  // s, s + p, s + 2p, ...
+  std::vector<int64_t> stage_layers;
+  int64_t virtual_stages = 1;  // of every stage
+  PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
+  std::vector<LayerPlan> layers;  // one per layer: embedding, (attention, mlp) per block, head
+  int64_t micro_batch = 1;        // samples per micro-batch and data-parallel rank
+  int64_t accumulation = 1;       // micro-batches per step
   GradientReduce reduce = GradientReduce::kLast;
   int64_t threads = 1;  // compute threads of a rank
   bool operator==(const Plan&) const = default;
 };
+
+// Pipeline stages of a valid plan.
+inline int64_t num_stages(const Plan& plan) {
+  return static_cast<int64_t>(plan.stage_layers.size()) / plan.virtual_stages;
+}
+
+// Name of an order in plan.json.
+const std::string& order_name(PipelineOrder order);
 
 // Layers of a model in order: embedding, then attention and MLP of every block, then head.
 inline int64_t num_layers(const ModelSpec& model) { return 2 + 2 * model.num_blocks; }
@@ -43,7 +58,7 @@ Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int6
                       int64_t threads);
 
 // Every number a plan must satisfy for this model; throws Error with both numbers and what would work
-// (6 heads over tp 4, 5 layers in stages of 2 + 2, 5 ranks for tp 2 x pp 2, ...).
+// (6 heads over tp 4, 5 layers in stages of 2 + 2, 5 ranks for tp 2 x pp 2, 6 interleaved micro-batches over 4 stages).
 void validate_plan(const Plan& plan, const ModelSpec& model);
 
 nlohmann::json to_json(const Plan& plan);

@@ -96,6 +96,47 @@ TEST(Plan, RefusesStagesThatDoNotHoldTheLayers) {
               AllOf(HasSubstr("5 layers are planned"), HasSubstr("has 6"), HasSubstr("2 blocks")));
 }
 
+// Two stages of three virtual stages of one layer each.
+Plan virtual_plan(PipelineOrder order, int64_t accumulation) {
+  Plan plan = valid_plan();
+  plan.stage_layers = {1, 1, 1, 1, 1, 1};
+  plan.virtual_stages = 3;
+  plan.order = order;
+  plan.accumulation = accumulation;
+  return plan;
+}
+
+TEST(Plan, VirtualStagesAreDealtOut) {
+  const Plan plan = virtual_plan(PipelineOrder::kInterleaved, 4);
+  EXPECT_EQ(num_stages(plan), 2);
+  validate_plan(plan, small_model());
+  validate_plan(virtual_plan(PipelineOrder::kBreadthFirst, 1), small_model());
+  validate_plan(virtual_plan(PipelineOrder::kLayered, 3), small_model());
+}
+
+TEST(Plan, RefusesOrdersThatDoNotFit) {
+  const auto refused = [](PipelineOrder order, int64_t accumulation, int64_t virtual_stages) {
+    Plan plan = virtual_plan(order, accumulation);
+    plan.virtual_stages = virtual_stages;
+    if (virtual_stages == 1) plan.num_ranks = 6 * 6;
+    return refusal([&] { validate_plan(plan, small_model()); });
+  };
+  for (PipelineOrder order : {PipelineOrder::kGpipe, PipelineOrder::kOneForwardOneBackward, PipelineOrder::kZeroBubble})
+    EXPECT_THAT(refused(order, 4, 3), AllOf(HasSubstr("order " + order_name(order) + " with virtual_stages 3 needs 1"),
+                                            HasSubstr("breadth_first and layered take more")));
+  EXPECT_THAT(refused(PipelineOrder::kInterleaved, 5, 3),
+              HasSubstr("order interleaved of accumulation 5 over 2 stages needs a multiple of 2, such as 6"));
+  EXPECT_THAT(refused(PipelineOrder::kInterleaved, 6, 1), HasSubstr("virtual_stages 1 needs at least 2"));
+  EXPECT_THAT(refused(PipelineOrder::kBreadthFirst, 4, 4),
+              AllOf(HasSubstr("6 entries, not a multiple of virtual_stages 4"), HasSubstr("may be 1, 2, 3, 6")));
+  EXPECT_THAT(refused(PipelineOrder::kBreadthFirst, 4, 0), HasSubstr("virtual_stages is 0"));
+}
+
+TEST(Plan, RefusesMoreVirtualStagesThanLayers) {
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.stage_layers.assign(8, 1); }),
+              HasSubstr("stage_layers has 8 entries and the model 6 layers; at most 6 virtual stages have layers"));
+}
+
 TEST(Plan, RefusesRanksThatAreNotTheProduct) {
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.num_ranks = 5; }),
               AllOf(HasSubstr("num_ranks is 5"), HasSubstr("2 stages x tp 2 x dp 3 need 12")));
@@ -132,6 +173,23 @@ TEST(Plan, LayerKeysHaveDefaults) {
   EXPECT_EQ(parse_plan(object, "plan.json"), single_rank_plan(small_model(), ActivationPolicy::kKeep, 1, 1, 1));
 }
 
+// Plans that were written before there were orders.
+TEST(Plan, OrderAndVirtualStagesHaveDefaults) {
+  json object = to_json(valid_plan());
+  object.erase("order");
+  object.erase("virtual_stages");
+  EXPECT_EQ(parse_plan(object, "plan.json"), valid_plan());
+}
+
+TEST(Plan, EveryOrderRoundTrips) {
+  for (PipelineOrder order : {PipelineOrder::kGpipe, PipelineOrder::kOneForwardOneBackward, PipelineOrder::kInterleaved,
+                              PipelineOrder::kBreadthFirst, PipelineOrder::kLayered, PipelineOrder::kZeroBubble}) {
+    const Plan plan = virtual_plan(order, 4);
+    EXPECT_EQ(to_json(plan)["order"], order_name(order));
+    EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+  }
+}
+
 TEST(Plan, ParsingRefusesWhatItDoesNotUnderstand) {
   const auto refusal_with = [](const char* key, const json& value) {
     json object = to_json(valid_plan());
@@ -151,6 +209,9 @@ TEST(Plan, ParsingRefusesWhatItDoesNotUnderstand) {
   EXPECT_THAT(refusal_with("stage_layers", 3), HasSubstr("stage_layers must be a list"));
   EXPECT_THAT(refusal_with("stage_layers", json::array()), HasSubstr("stage_layers must be a list"));
   EXPECT_THAT(refusal_with("stage_layers", {3, "x"}), HasSubstr("[3,\"x\"]"));
+  EXPECT_THAT(refusal_with("order", "depth_first"), AllOf(HasSubstr("\"depth_first\""), HasSubstr("interleaved")));
+  EXPECT_THAT(refusal_with("virtual_stages", 0), HasSubstr("virtual_stages is 0"));
+  EXPECT_THAT(refusal_with("schedule", "gpipe"), HasSubstr("did you mean order?"));
   EXPECT_THAT(refusal_with("reduce", "never"), AllOf(HasSubstr("\"never\""), HasSubstr("last, each")));
   EXPECT_THAT(refusal_with("threads", 0), HasSubstr("threads is 0"));
   json incomplete = to_json(valid_plan());
