@@ -161,7 +161,7 @@ void ProgramBuilder::use_parameters(Instruction& instruction, int layer) {
 }
 
 std::pair<int, int> ProgramBuilder::find_parameter(int layer, int parameter) const {
-  const bool borrowed = parameter == layers_[layer].tied_parameter && place_.first_layer == 0;
+  const bool borrowed = parameter == layers_[layer].tied_parameter && place_.holds(0);
   const int owner_layer = borrowed ? 0 : layer;
   const int owner_parameter = borrowed ? 0 : parameter;
   for (size_t chunk = 0; chunk < set_.chunks.size(); ++chunk)
@@ -223,12 +223,13 @@ void ProgramBuilder::forward_layer(int layer, int micro_batch) {
   drop_activations(layer, micro_batch);
 }
 
-void ProgramBuilder::backward_layer(int layer, int micro_batch) {
+void ProgramBuilder::backward_layer(int layer, int micro_batch, Work part) {
+  const bool input_part = part != Work::kBackwardWeight, weight_part = part != Work::kBackwardInput;
   for (int segment = static_cast<int>(layers_[layer].segments.size()) - 1; segment >= 0; --segment) {
     const SegmentDecl& decl = layers_[layer].segments[segment];
-    if (!decl.backward.empty()) run(layer, segment, Direction::kBackward, micro_batch);
-    if (!decl.backward_input.empty()) run(layer, segment, Direction::kBackwardInput, micro_batch);
-    if (!decl.backward_weight.empty()) run(layer, segment, Direction::kBackwardWeight, micro_batch);
+    if (input_part && !decl.backward.empty()) run(layer, segment, Direction::kBackward, micro_batch);
+    if (input_part && !decl.backward_input.empty()) run(layer, segment, Direction::kBackwardInput, micro_batch);
+    if (weight_part && !decl.backward_weight.empty()) run(layer, segment, Direction::kBackwardWeight, micro_batch);
   }
 }
 

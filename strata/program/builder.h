@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "strata/program/expand.h"
+#include "strata/program/schedule.h"
 
 namespace strata {
 
@@ -31,8 +32,8 @@ class ProgramBuilder {
   // One segment of a layer: reads are made available first, writes are booked.
   void run(int layer, int segment, Direction direction, int micro_batch);
   void forward_layer(int layer, int micro_batch);
-  // All segments backward, last first, input part before weight part (or the fused form).
-  void backward_layer(int layer, int micro_batch);
+  // All segments backward, last first: one part, or both of each in turn. The fused form counts as the input part.
+  void backward_layer(int layer, int micro_batch, Work part);
   // The output of one layer becomes the input of the next, and its gradient the other way.
   void hand_over_output(int layer, int micro_batch);
   void hand_over_gradient(int layer, int micro_batch);

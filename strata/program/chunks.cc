@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/program/chunks.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "strata/base/error.h"
 
@@ -53,11 +53,28 @@ Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strat
 
 }  // namespace
 
+std::vector<LayerRange> layer_ranges(const Plan& plan) {
+  const int64_t stages = num_stages(plan);
+  std::vector<LayerRange> ranges;
+  int begin = 0;
+  for (size_t index = 0; index < plan.stage_layers.size(); ++index) {
+    const int end = begin + static_cast<int>(plan.stage_layers[index]);
+    const int step = plan.order == PipelineOrder::kLayered ? 1 : end - begin;
+    for (; begin < end; begin += step) ranges.push_back({static_cast<int64_t>(index) % stages, begin, begin + step});
+  }
+  return ranges;
+}
+
+bool RankPlace::holds(int layer) const {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const LayerRange& range) { return range.first_layer <= layer && layer < range.end_layer; });
+}
+
 RankPlace place_of_rank(const Plan& plan, int rank) {
   RankPlace place{};
   place.tp = plan.layers.front().tp;
   place.dp = plan.layers.front().dp;
-  place.stages = static_cast<int64_t>(plan.stage_layers.size());
+  place.stages = num_stages(plan);
   for (size_t index = 0; index < plan.layers.size(); ++index)
     if (plan.layers[index].tp != place.tp || plan.layers[index].dp != place.dp)
       throw_bad_input(
@@ -66,9 +83,8 @@ RankPlace place_of_rank(const Plan& plan, int rank) {
   place.tensor = rank % place.tp;
   place.data = rank / place.tp % place.dp;
   place.stage = rank / (place.tp * place.dp);
-  place.first_layer =
-      static_cast<int>(std::accumulate(plan.stage_layers.begin(), plan.stage_layers.begin() + place.stage, int64_t{0}));
-  place.end_layer = place.first_layer + static_cast<int>(plan.stage_layers[place.stage]);
+  for (const LayerRange& range : layer_ranges(plan))
+    if (range.stage == place.stage) place.ranges.push_back(range);
   return place;
 }
 
@@ -84,11 +100,12 @@ std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan&
   const bool tied_model = layers.back().tied_parameter >= 0;
   const int64_t last_stage = place.stages - 1;
   std::vector<Chunk> chunks;
-  for (int index = place.first_layer; index < place.end_layer; ++index) {
+  for (int index = 0; index < static_cast<int>(layers.size()); ++index) {
+    if (!place.holds(index)) continue;
     const LayerDecl& layer = layers[index];
     for (ChunkClass wanted : {ChunkClass::kTied, ChunkClass::kOverDp, ChunkClass::kOverDpAndTp}) {
       const bool borrowed = wanted == ChunkClass::kTied && layer.kind == LayerKind::kHead;
-      if (borrowed && place.first_layer == 0) continue;  // the owner is on this stage
+      if (borrowed && place.holds(0)) continue;  // the owner is on this stage
       // The alias is sharded as its owner is: they exchange gradients and values shard by shard.
       Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place, wanted, tied_model);
       if (chunk.tensors.empty()) continue;

@@ -8,11 +8,21 @@
 
 namespace strata {
 
+// Consecutive layers of one stage that a micro-batch goes through in one go: a virtual stage or, in the layered order,
+// one layer of it.
+struct LayerRange {
+  int64_t stage = 0;
+  int first_layer = 0, end_layer = 0;
+};
+// Of all stages, in model order.
+std::vector<LayerRange> layer_ranges(const Plan& plan);
+
 // Where a rank stands: world = stages x dp x tp, tp innermost.
 struct RankPlace {
   int64_t stage = 0, data = 0, tensor = 0;
   int64_t tp = 1, dp = 1, stages = 1;
-  int first_layer = 0, end_layer = 0;  // layers of the stage
+  std::vector<LayerRange> ranges;  // of the stage, in model order
+  bool holds(int layer) const;
   int global_rank(int64_t other_stage, int64_t other_data, int64_t other_tensor) const {
     return static_cast<int>((other_stage * dp + other_data) * tp + other_tensor);
   }

@@ -38,9 +38,34 @@ TEST(RankPlace, TensorIsInnermostAndStageOutermost) {
     const RankPlace place = place_of_rank(input.plan, rank);
     EXPECT_EQ(rank, (place.stage * 3 + place.data) * 2 + place.tensor);
     EXPECT_EQ(place.global_rank(place.stage, place.data, place.tensor), rank);
-    EXPECT_EQ(place.first_layer, place.stage * 3);
-    EXPECT_EQ(place.end_layer, place.stage * 3 + 3);
+    ASSERT_EQ(place.ranges.size(), 1u);
+    EXPECT_EQ(place.ranges[0].first_layer, place.stage * 3);
+    EXPECT_EQ(place.ranges[0].end_layer, place.stage * 3 + 3);
   }
+}
+
+std::vector<std::pair<int, int>> ranges_of(const Plan& plan, int rank) {
+  std::vector<std::pair<int, int>> ranges;
+  for (const LayerRange& range : place_of_rank(plan, rank).ranges)
+    ranges.push_back({range.first_layer, range.end_layer});
+  return ranges;
+}
+
+// Virtual stages are dealt out to the stages in turn; the layered order takes their layers one by one.
+TEST(RankPlace, HoldsItsVirtualStages) {
+  CompileInput input = tiny_input(tiny_gpt2(3, false), {1, 2, 2, 0}, 1);
+  input.plan.stage_layers = {3, 1, 2, 2};
+  input.plan.virtual_stages = 2;
+  input.plan.order = PipelineOrder::kBreadthFirst;
+  EXPECT_THAT(ranges_of(input.plan, 1), ElementsAre(std::pair(0, 3), std::pair(4, 6)));
+  EXPECT_THAT(ranges_of(input.plan, 2), ElementsAre(std::pair(3, 4), std::pair(6, 8)));
+  const RankPlace place = place_of_rank(input.plan, 0);
+  std::vector<int> held;
+  for (int layer = -1; layer <= 8; ++layer)
+    if (place.holds(layer)) held.push_back(layer);
+  EXPECT_THAT(held, ElementsAre(0, 1, 2, 4, 5));
+  input.plan.order = PipelineOrder::kLayered;
+  EXPECT_THAT(ranges_of(input.plan, 2), ElementsAre(std::pair(3, 4), std::pair(6, 7), std::pair(7, 8)));
 }
 
 TEST(RankPlace, RefusesLayersOfUnequalDegrees) {

@@ -8,40 +8,46 @@
 namespace strata {
 namespace {
 
-void place_with_groups(Program& program, ProgramBuilder& builder, const ProgramSet& set) {
+void place_with_groups(Program& program, ProgramBuilder& builder, const ProgramSet& set, const Plan& plan) {
   std::vector<int> groups;
   for (const Chunk& chunk : set.chunks) groups.push_back(builder.chunk_group(chunk));
   program.groups = builder.groups();
-  place_chunks(program, set, groups);
+  place_chunks(program, set, groups, gather_units(plan));
 }
 
-// Forward through all layers of the stage, with messages to the neighbours.
+// Forward through all layer ranges of the stage, with messages where the next layer is on another stage.
 Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                        const std::vector<Booking>& persistent, const std::string& name, Direction direction,
                        int64_t tokens) {
   ProgramBuilder builder(input, layers, set, persistent, name, tokens);
   const RankPlace& place = builder.place();
-  const auto message = [&](Op op, int64_t stage, int booking, Access access) {
+  const std::vector<LayerRange> ranges = layer_ranges(input.plan);
+  const auto message = [&](Op op, int64_t stage, int layer, int booking, Access access) {
     Instruction& instruction = builder.emit(op, Queue::kForwardPipe);
     instruction.peer = place.global_rank(stage, place.data, place.tensor);
     instruction.elements = input.model.hidden * tokens;
     instruction.micro_batch = 0;
+    instruction.layer = layer;
     instruction.uses.push_back({booking, access, Role::kMessage, -1});
   };
-  if (place.stage > 0)
-    message(Op::kRecv, place.stage - 1, builder.book_tensor(place.first_layer, layers[place.first_layer].input, 0),
-            Access::kWrite);
-  for (int layer = place.first_layer; layer < place.end_layer; ++layer) {
-    if (set.cache_booking[layer] >= 0) builder.bind(layer, attention_tensor::kKvCache, 0, set.cache_booking[layer]);
-    for (size_t segment = 0; segment < layers[layer].segments.size(); ++segment)
-      builder.run(layer, static_cast<int>(segment), direction, 0);
-    if (layer + 1 < place.end_layer) builder.hand_over_output(layer, 0);
+  for (size_t index = 0; index < ranges.size(); ++index) {
+    if (ranges[index].stage != place.stage) continue;
+    const auto [stage, first, end] = ranges[index];
+    if (index > 0 && ranges[index - 1].stage != stage)
+      message(Op::kRecv, ranges[index - 1].stage, first, builder.book_tensor(first, layers[first].input, 0),
+              Access::kWrite);
+    for (int layer = first; layer < end; ++layer) {
+      if (set.cache_booking[layer] >= 0) builder.bind(layer, attention_tensor::kKvCache, 0, set.cache_booking[layer]);
+      for (size_t segment = 0; segment < layers[layer].segments.size(); ++segment)
+        builder.run(layer, static_cast<int>(segment), direction, 0);
+      if (place.holds(layer + 1)) builder.hand_over_output(layer, 0);
+    }
+    if (index + 1 < ranges.size() && ranges[index + 1].stage != stage)
+      message(Op::kSend, ranges[index + 1].stage, end, builder.complete(end - 1, layers[end - 1].output, 0),
+              Access::kRead);
   }
-  const int last = place.end_layer - 1;
-  if (place.stage + 1 < place.stages)
-    message(Op::kSend, place.stage + 1, builder.complete(last, layers[last].output, 0), Access::kRead);
   Program program = builder.finish();
-  place_with_groups(program, builder, set);
+  place_with_groups(program, builder, set, input.plan);
   return program;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/program/builder.h"
+#include "strata/program/pipeline.h"
 #include "strata/program/place.h"
-#include "strata/program/schedule.h"
 
 namespace strata {
 namespace {
@@ -21,18 +21,11 @@ class StepExpander {
     Instruction& reset = builder_.emit(Op::kScalar, Queue::kCompute);
     reset.scalar = ScalarOp::kReset;
     reset.uses.push_back({set_.scalars_booking, Access::kReadWrite, Role::kScalars, -1});
-    const std::vector<ScheduleItem> order =
-        one_forward_one_backward(place_.stage, place_.stages, input_.plan.accumulation);
-    for (size_t index = 0; index < order.size(); ++index) {
-      if (!order[index].backward) {
-        forward(order[index].micro_batch);
-        continue;
-      }
-      backward(order[index].micro_batch);
-      // The stage before sends its next output first and then wants this gradient. In this order the lists of all ranks
-      // run to the end even one instruction at a time, so no wait that packing adds can stop them.
-      if (index + 1 < order.size() && !order[index + 1].backward) receive_input(order[index + 1].micro_batch);
-      send_gradient(order[index].micro_batch);
+    const PipelineShape shape{input_.plan.order, place_.stages, input_.plan.accumulation};
+    for (const StageStep& step : stage_steps(shape, layer_ranges(input_.plan), place_.stage)) {
+      if (step.action == StageAction::kSend) send(step);
+      if (step.action == StageAction::kReceive) receive(step);
+      if (step.action == StageAction::kWork) work(step.item);
     }
     exchange_tied_gradients();
     norms();
@@ -43,59 +36,65 @@ class StepExpander {
   }
 
  private:
-  bool is_last_stage() const { return place_.stage == place_.stages - 1; }
   int neighbour(int64_t stage) const { return place_.global_rank(stage, place_.data, place_.tensor); }
   int64_t activation_elements() const { return input_.model.hidden * input_.plan.micro_batch * input_.seq; }
+  const LayerRange& range_of(const ScheduleItem& item) const { return place_.ranges[item.range]; }
 
-  void receive_input(int micro_batch) {
-    if (place_.stage == 0 || micro_batch < num_received_) return;
-    const int layer = place_.first_layer;
-    message(Op::kRecv, Queue::kForwardPipe, neighbour(place_.stage - 1), activation_elements(), micro_batch,
-            builder_.book_tensor(layer, layers_[layer].input, micro_batch));
-    num_received_ = micro_batch + 1;
+  void work(const ScheduleItem& item) {
+    if (item.work == Work::kForward) {
+      forward(range_of(item), item.micro_batch);
+    } else {
+      backward(range_of(item), item.micro_batch, item.work);
+    }
   }
 
-  void forward(int micro_batch) {
-    receive_input(micro_batch);
-    for (int layer = place_.first_layer; layer < place_.end_layer; ++layer) {
+  void forward(const LayerRange& range, int micro_batch) {
+    for (int layer = range.first_layer; layer < range.end_layer; ++layer) {
       if (layers_[layer].kind == LayerKind::kHead) return;  // forward and backward in one
       builder_.forward_layer(layer, micro_batch);
-      if (layer + 1 < place_.end_layer) builder_.hand_over_output(layer, micro_batch);
-    }
-    const int last = place_.end_layer - 1;
-    message(Op::kSend, Queue::kForwardPipe, neighbour(place_.stage + 1), activation_elements(), micro_batch,
-            builder_.complete(last, layers_[last].output, micro_batch));
-  }
-
-  void backward(int micro_batch) {
-    if (!is_last_stage()) {
-      const int layer = place_.end_layer - 1;
-      message(Op::kRecv, Queue::kBackwardPipe, neighbour(place_.stage + 1), activation_elements(), micro_batch,
-              builder_.book_tensor(layer, layers_[layer].output_gradient, micro_batch));
-    }
-    for (int layer = place_.end_layer - 1; layer >= place_.first_layer; --layer) {
-      builder_.backward_layer(layer, micro_batch);
-      if (layer > place_.first_layer) builder_.hand_over_gradient(layer, micro_batch);
-      reduce_gradients(layer, micro_batch);
+      if (place_.holds(layer + 1)) builder_.hand_over_output(layer, micro_batch);
     }
   }
 
-  void send_gradient(int micro_batch) {
-    if (place_.stage == 0) return;
-    const int first = place_.first_layer;
-    message(Op::kSend, Queue::kBackwardPipe, neighbour(place_.stage - 1), activation_elements(), micro_batch,
-            builder_.complete(first, layers_[first].input_gradient, micro_batch));
+  void backward(const LayerRange& range, int micro_batch, Work part) {
+    for (int layer = range.end_layer - 1; layer >= range.first_layer; --layer) {
+      builder_.backward_layer(layer, micro_batch, part);
+      if (part != Work::kBackwardWeight && place_.holds(layer - 1)) builder_.hand_over_gradient(layer, micro_batch);
+      if (part != Work::kBackwardInput) reduce_gradients(layer, micro_batch);
+    }
   }
 
-  void message(Op op, Queue queue, int peer, int64_t elements, int micro_batch, int booking, Access access) {
+  void send(const StageStep& step) {
+    const LayerRange& range = range_of(step.item);
+    const bool forward = step.item.work == Work::kForward;
+    const int layer = forward ? range.end_layer - 1 : range.first_layer;
+    const int tensor = forward ? layers_[layer].output : layers_[layer].input_gradient;
+    pass(Op::kSend, step, forward ? layer + 1 : layer - 1, builder_.complete(layer, tensor, step.item.micro_batch));
+  }
+
+  void receive(const StageStep& step) {
+    const LayerRange& range = range_of(step.item);
+    const bool forward = step.item.work == Work::kForward;
+    const int layer = forward ? range.first_layer : range.end_layer - 1;
+    const int tensor = forward ? layers_[layer].input : layers_[layer].output_gradient;
+    pass(Op::kRecv, step, layer, builder_.book_tensor(layer, tensor, step.item.micro_batch));
+  }
+
+  // `layer` is the one that reads the message.
+  void pass(Op op, const StageStep& step, int layer, int booking) {
+    message(op, step.item.work == Work::kForward ? Queue::kForwardPipe : Queue::kBackwardPipe,
+            neighbour(step.peer_stage), activation_elements(), step.item.micro_batch, booking,
+            op == Op::kSend ? Access::kRead : Access::kWrite)
+        .layer = layer;
+  }
+
+  Instruction& message(Op op, Queue queue, int peer, int64_t elements, int micro_batch, int booking, Access access) {
     Instruction& instruction = builder_.emit(op, queue);
     instruction.peer = peer;
     instruction.elements = elements;
     instruction.micro_batch = micro_batch;
     instruction.uses.push_back({booking, access, Role::kMessage, -1});
-  }
-  void message(Op op, Queue queue, int peer, int64_t elements, int micro_batch, int booking) {
-    message(op, queue, peer, elements, micro_batch, booking, op == Op::kSend ? Access::kRead : Access::kWrite);
+    return instruction;
   }
 
   // After the last micro-batch, or every one when the plan says so and the gradient is sharded.
@@ -157,7 +156,8 @@ class StepExpander {
       const Chunk& chunk = set_.chunks[index];
       if (chunk.tied_peer_stage < 0) continue;
       message(chunk.tied_alias ? Op::kRecv : Op::kSend, Queue::kForwardPipe, neighbour(chunk.tied_peer_stage),
-              chunk.owned_elements(), -1, set_.parameter_booking[index]);
+              chunk.owned_elements(), -1, set_.parameter_booking[index],
+              chunk.tied_alias ? Access::kWrite : Access::kRead);
     }
   }
 
@@ -212,7 +212,7 @@ class StepExpander {
     std::vector<int> groups;
     for (const Chunk& chunk : set_.chunks) groups.push_back(builder_.chunk_group(chunk));
     program.groups = builder_.groups();
-    place_chunks(program, set_, groups);
+    place_chunks(program, set_, groups, gather_units(input_.plan));
     return program;
   }
 
@@ -221,7 +221,6 @@ class StepExpander {
   const ProgramSet& set_;
   ProgramBuilder builder_;
   RankPlace place_;
-  int num_received_ = 0;             // inputs of micro-batches from the stage before
   std::vector<int> owned_gradient_;  // by chunk: what norm and update read
 };
 

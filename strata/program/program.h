@@ -79,7 +79,7 @@ struct Instruction {
   CollectiveKind collective = CollectiveKind::kAllReduce;
   ScalarOp scalar = ScalarOp::kReset;
   bool if_finite = false;  // skipped when the step's gradient is not finite
-  int layer = -1;          // run: global layer index
+  int layer = -1;          // run: global layer index; send, recv: the layer that reads the message
   int segment = -1;        // run
   int recomputed = -1;     // run in Direction::kRecompute: the tensor
   int micro_batch = -1;    // run, send, recv

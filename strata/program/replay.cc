@@ -64,7 +64,7 @@ class Replay {
              programs_[rank].groups[mine.group].ranks == programs_[other_rank].groups[other.group].ranks;
     const Op expected = mine.op == Op::kSend ? Op::kRecv : Op::kSend;
     return other.op == expected && other.peer == rank && mine.peer == other_rank &&
-           mine.micro_batch == other.micro_batch;
+           mine.micro_batch == other.micro_batch && mine.layer == other.layer;
   }
 
   bool step(int rank, int queue) {

@@ -2,11 +2,13 @@
 // Models and plans small enough to compute by hand, and programs of all ranks. Included by *_test.cc only.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <vector>
 
 #include "strata/program/chunks.h"
 #include "strata/program/compile.h"
+#include "strata/program/schedule.h"
 
 namespace strata {
 
@@ -60,6 +62,32 @@ inline CompileInput tiny_input(const ModelSpec& model, const Degrees& degrees, i
   }
   return input;
 }
+
+// A pipeline of an order over virtual stages of two layers (2 x stages x virtual stages - 2 of them in blocks), as many
+// micro-batches and dp ranks.
+inline CompileInput pipeline_input(const PipelineShape& shape, int64_t virtual_stages, int64_t dp, int zero) {
+  const int64_t entries = shape.num_stages * virtual_stages;
+  CompileInput input = tiny_input(tiny_gpt2(entries - 1, true), {1, 1, dp, zero}, shape.num_micro_batches);
+  input.plan.stage_layers.assign(static_cast<size_t>(entries), 2);
+  input.plan.virtual_stages = virtual_stages;
+  input.plan.order = shape.order;
+  input.plan.num_ranks = shape.num_stages * dp;
+  return input;
+}
+
+// Whether a plan may have this order and number of virtual stages.
+inline bool is_valid(const PipelineShape& shape, int64_t virtual_stages) {
+  switch (shape.order) {
+    case PipelineOrder::kBreadthFirst:
+    case PipelineOrder::kLayered: return true;
+    case PipelineOrder::kInterleaved: return virtual_stages > 1 && shape.num_micro_batches % shape.num_stages == 0;
+    default: return virtual_stages == 1;
+  }
+}
+
+inline constexpr std::array kAllOrders = {PipelineOrder::kGpipe,       PipelineOrder::kOneForwardOneBackward,
+                                          PipelineOrder::kInterleaved, PipelineOrder::kBreadthFirst,
+                                          PipelineOrder::kLayered,     PipelineOrder::kZeroBubble};
 
 inline void set_activations(CompileInput& input, ActivationPolicy policy) {
   for (LayerPlan& layer : input.plan.layers) layer.activations = policy;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage does in a step: its schedule with the messages to and from its neighbours in between. Sends and their
+// receives are rendezvous, so their places decide whether the ranks can get stuck. All stages' schedules are put on one
+// time axis (any durations above zero would do; these are one per forward and per part of backward). A message stands
+// between the end of what makes it and the start of what needs it, as late as the sender's next work allows, before all
+// work that starts then. That is one order of all work and messages of all stages, of which every stage's steps are a
+// part: the first that is not done is always next on its stages, one instruction at a time. Pure.
+#pragma once
+
+#include <vector>
+
+#include "strata/program/chunks.h"
+#include "strata/program/schedule.h"
+
+namespace strata {
+
+enum class StageAction : uint8_t { kWork, kSend, kReceive };
+
+struct StageStep {
+  StageAction action = StageAction::kWork;
+  ScheduleItem item;  // of this stage; for messages the work that makes or needs it
+  int64_t peer_stage = -1;
+  bool operator==(const StageStep&) const = default;
+};
+
+// `ranges` are those of all stages in model order. STRATA_CHECK fails when the schedules cannot end.
+std::vector<StageStep> stage_steps(const PipelineShape& shape, const std::vector<LayerRange>& ranges, int64_t stage);
+
+// When an item of a stage runs, in the units of above.
+struct TimedItem {
+  ScheduleItem item;
+  int64_t start = 0, end = 0;
+};
+std::vector<std::vector<TimedItem>> pipeline_times(const PipelineShape& shape, const std::vector<LayerRange>& ranges);
+
+}  // namespace strata
