@@ -27,7 +27,8 @@ struct Group {
   int member = 0;  // this rank's place
 };
 
-// What went through this rank since the start, by kind of call; elements are those this rank sent.
+// What went through this rank since the start, by kind of call: what this rank sent. Elements are those of typed
+// values; broadcasts and messages are bytes only.
 struct CommCount {
   std::string kind;   // "all-reduce", "reduce-scatter", ...
   std::string group;  // name given to group(), or "peer"

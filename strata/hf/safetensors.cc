@@ -49,8 +49,9 @@ constexpr std::array<StoredDType, 15> kStoredDTypes = {{
 }};
 
 const StoredDType& stored_dtype(DType dtype) {
-  return *std::find_if(kStoredDTypes.begin(), kStoredDTypes.end(),
-                       [&](const StoredDType& one) { return one.dtype == dtype; });
+  const auto found = std::ranges::find(kStoredDTypes, std::optional(dtype), &StoredDType::dtype);
+  STRATA_CHECK(found != kStoredDTypes.end(), "tensors of {} are not stored", dtype_name(dtype));
+  return *found;
 }
 
 // A key that comes twice would silently win over the first.

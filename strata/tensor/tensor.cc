@@ -11,8 +11,9 @@ struct Name {
   DType dtype;
   std::string_view name;
 };
-constexpr std::array<Name, 6> kNames = {{{DType::kF32, "f32"},
+constexpr std::array<Name, 7> kNames = {{{DType::kF32, "f32"},
                                          {DType::kBF16, "bf16"},
+                                         {DType::kF64, "f64"},
                                          {DType::kI32, "i32"},
                                          {DType::kI64, "i64"},
                                          {DType::kU16, "u16"},
@@ -25,7 +26,7 @@ std::string_view dtype_name(DType dtype) { return kNames[static_cast<size_t>(dty
 DType parse_dtype(std::string_view name) {
   for (const Name& entry : kNames)
     if (entry.name == name) return entry.dtype;
-  throw_bad_input("unknown dtype '{}': use f32, bf16, i32, i64, u16 or u8", name);
+  throw_bad_input("unknown dtype '{}': use f32, bf16, f64, i32, i64, u16 or u8", name);
 }
 
 float to_float(BF16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }

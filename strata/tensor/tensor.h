@@ -12,7 +12,7 @@
 
 namespace strata {
 
-enum class DType : uint8_t { kF32, kBF16, kI32, kI64, kU16, kU8 };
+enum class DType : uint8_t { kF32, kBF16, kF64, kI32, kI64, kU16, kU8 };
 
 constexpr int64_t dtype_bytes(DType dtype) {
   switch (dtype) {
@@ -20,6 +20,7 @@ constexpr int64_t dtype_bytes(DType dtype) {
     case DType::kI32: return 4;
     case DType::kBF16:
     case DType::kU16: return 2;
+    case DType::kF64:
     case DType::kI64: return 8;
     case DType::kU8: return 1;
   }
@@ -47,6 +48,10 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<BF16> {
   static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kF64;
 };
 template <>
 struct DTypeOf<int32_t> {

@@ -19,7 +19,7 @@ TEST(BF16, RoundsToNearestEven) {
 }
 
 TEST(DTypeName, RoundTripsAndRefusesUnknown) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kI32, DType::kI64, DType::kU16, DType::kU8})
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64, DType::kI32, DType::kI64, DType::kU16, DType::kU8})
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
   EXPECT_THROW(parse_dtype("f17"), Error);
 }
