@@ -60,7 +60,9 @@ class StepExpander {
     for (int layer = range.end_layer - 1; layer >= range.first_layer; --layer) {
       builder_.backward_layer(layer, micro_batch, part);
       if (part != Work::kBackwardWeight && place_.holds(layer - 1)) builder_.hand_over_gradient(layer, micro_batch);
-      if (part != Work::kBackwardInput) reduce_gradients(layer, micro_batch);
+      // The head's fused backward writes its gradient in the input part.
+      const Work writer = layers_[layer].kind == LayerKind::kHead ? Work::kBackwardInput : Work::kBackwardWeight;
+      if (part == Work::kBackward || part == writer) reduce_gradients(layer, micro_batch);
     }
   }
 

@@ -120,18 +120,18 @@ class StageSteps {
     std::sort(messages.begin(), messages.end(), [](const Message& a, const Message& b) { return a.key() < b.key(); });
     std::vector<StageStep> steps;
     auto next = messages.begin();
-    const auto add_messages_until = [&](int64_t time) {
-      for (; next != messages.end() && next->time <= time; ++next) {
+    const auto add_messages_before = [&](int64_t time) {
+      for (; next != messages.end() && next->time < time; ++next) {
         const bool sends = ranges_.stage_of(next->from_range) == stage;
         steps.push_back({sends ? StageAction::kSend : StageAction::kReceive, sends ? next->sender : next->receiver,
                          ranges_.stage_of(sends ? next->to_range : next->from_range)});
       }
     };
     for (const TimedItem& timed : times_[stage]) {
-      add_messages_until(timed.start);
+      add_messages_before(timed.end);
       steps.push_back({StageAction::kWork, timed.item, -1});
     }
-    add_messages_until(std::numeric_limits<int64_t>::max());
+    add_messages_before(std::numeric_limits<int64_t>::max());
     return steps;
   }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stage does in a step: its schedule with the messages to and from its neighbours in between. Sends and their
 // receives are rendezvous, so their places decide whether the ranks can get stuck. All stages' schedules are put on one
-// time axis (any durations above zero would do; these are one per forward and per part of backward). A message stands
-// between the end of what makes it and the start of what needs it, as late as the sender's next work allows, before all
-// work that starts then. That is one order of all work and messages of all stages, of which every stage's steps are a
-// part: the first that is not done is always next on its stages, one instruction at a time. Pure.
+// time axis; one unit per forward and per part of backward, though any durations above zero would do. A message has a
+// moment between the end of the work that makes it and the start of the work that needs it: as late as the sender's
+// next work allows. It stands after all work that has ended by that moment and before the rest. That is one order of
+// all work and messages of all stages, and every stage's steps are a part of it: whatever comes first in it and is not
+// done is next on its stages, so that all stages end even one instruction at a time. Pure.
 #pragma once
 
 #include <vector>

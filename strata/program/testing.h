@@ -2,6 +2,7 @@
 // Models and plans small enough to compute by hand, and programs of all ranks. Included by *_test.cc only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <vector>
@@ -63,12 +64,12 @@ inline CompileInput tiny_input(const ModelSpec& model, const Degrees& degrees, i
   return input;
 }
 
-// A pipeline of an order over virtual stages of two layers (2 x stages x virtual stages - 2 of them in blocks), as many
-// micro-batches and dp ranks.
+// A pipeline of an order over virtual stages of two layers (one of four).
 inline CompileInput pipeline_input(const PipelineShape& shape, int64_t virtual_stages, int64_t dp, int zero) {
   const int64_t entries = shape.num_stages * virtual_stages;
-  CompileInput input = tiny_input(tiny_gpt2(entries - 1, true), {1, 1, dp, zero}, shape.num_micro_batches);
-  input.plan.stage_layers.assign(static_cast<size_t>(entries), 2);
+  const int64_t blocks = std::max<int64_t>(entries - 1, 1);
+  CompileInput input = tiny_input(tiny_gpt2(blocks, true), {1, 1, dp, zero}, shape.num_micro_batches);
+  input.plan.stage_layers.assign(static_cast<size_t>(entries), num_layers(input.model) / entries);
   input.plan.virtual_stages = virtual_stages;
   input.plan.order = shape.order;
   input.plan.num_ranks = shape.num_stages * dp;
