@@ -62,12 +62,12 @@ TEST(RunFolder, RemovesWhatKilledRunsLeft) {
   write_test_file(folder / "config.toml.tmp-17-0", "");
   write_test_file(folder / "tokens" / "train.tokens.tmp-17-1", "");
   write_test_file(folder / "notes.tmp-1-2", "not ours");
-  std::filesystem::create_directory(folder / "checkpoints" / "step-00000003.tmp-17-0");
+  std::filesystem::create_directory(folder / "checkpoints" / "step-00000003.tmp-writing");
   train(run.config);
   EXPECT_FALSE(std::filesystem::exists(folder / "model.tmp-17-0"));
   EXPECT_FALSE(std::filesystem::exists(folder / "config.toml.tmp-17-0"));
   EXPECT_FALSE(std::filesystem::exists(folder / "tokens" / "train.tokens.tmp-17-1"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "checkpoints" / "step-00000003.tmp-17-0"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "checkpoints" / "step-00000003.tmp-writing"));
   EXPECT_TRUE(std::filesystem::exists(folder / "notes.tmp-1-2"));
 }
 

@@ -117,11 +117,25 @@ void write_file_atomically(const std::filesystem::path& target, std::string_view
 
 AtomicFolder::AtomicFolder(std::filesystem::path target, ExistingTarget existing)
     : target_(without_trailing_slash(std::move(target))), existing_(existing) {
+  refuse_existing();
+  temporary_ = create_temporary(
+      target_, [](const std::filesystem::path& temporary) { return ::mkdir(temporary.c_str(), 0777) == 0; });
+}
+
+AtomicFolder::AtomicFolder(std::filesystem::path target, std::filesystem::path temporary, ExistingTarget existing)
+    : target_(without_trailing_slash(std::move(target))), existing_(existing) {
+  refuse_existing();
+  std::error_code error;
+  std::filesystem::remove_all(temporary, error);
+  if (error) throw_file_error("remove", temporary, error.value());
+  if (::mkdir(temporary.c_str(), 0777) != 0) throw_file_error("create", target_, errno);
+  temporary_ = std::move(temporary);
+}
+
+void AtomicFolder::refuse_existing() const {
   std::error_code ignored;
   if (existing_ == ExistingTarget::kRefuse && std::filesystem::exists(target_, ignored))
     throw_bad_input("{} already exists: choose another folder or remove it", target_.string());
-  temporary_ = create_temporary(
-      target_, [](const std::filesystem::path& temporary) { return ::mkdir(temporary.c_str(), 0777) == 0; });
 }
 
 AtomicFolder::~AtomicFolder() {

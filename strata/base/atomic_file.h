@@ -50,6 +50,9 @@ class AtomicFolder {
   // Creates the temporary folder beside `target`, whose parent must exist. kRefuse: a target that exists is bad input;
   // kReplace: it is exchanged at commit() and then removed.
   AtomicFolder(std::filesystem::path target, ExistingTarget existing);
+  // The same with a temporary of a name that other processes know, so that they can write into it. One that exists is
+  // what a killed process left: it is emptied.
+  AtomicFolder(std::filesystem::path target, std::filesystem::path temporary, ExistingTarget existing);
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
@@ -62,6 +65,8 @@ class AtomicFolder {
   void commit();
 
  private:
+  void refuse_existing() const;
+
   std::filesystem::path target_;
   std::filesystem::path temporary_;  // what the destructor removes
   ExistingTarget existing_;

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <regex>
+#include <set>
 #include <span>
 
 #include "strata/base/checksum.h"
@@ -57,7 +58,7 @@ std::vector<StepFolder> list_step_folders(const std::string& run_folder) {
 Manifest read_manifest(const fs::path& folder) {
   const fs::path path = folder / "manifest.json";
   Manifest manifest = parse_manifest(read_text_file(path), path.string());
-  for (const SavedFile& listed : manifest.files) {
+  for (const SavedFile& listed : manifest.saved.files) {
     const DiskFile file = DiskFile::open(folder / listed.name);
     if (file.size_bytes() != listed.bytes)
       throw_bad_input("{} has {} bytes, not {}", file.path().string(), file.size_bytes(), listed.bytes);
@@ -85,19 +86,25 @@ std::string checksum_in(const DiskFile& file, int64_t offset, int64_t bytes, std
   return checksum_hex(checksum.digest());
 }
 
-void verify_parts(const fs::path& folder, const Manifest& manifest) {
-  std::map<std::string, DiskFile> files;
-  for (const SavedFile& file : manifest.files) files.emplace(file.name, DiskFile::open(folder / file.name));
+// One file is open at a time: there may be more of them than a process may open.
+void verify_parts(const fs::path& folder, const PartList& saved) {
+  std::set<std::string> listed;
+  for (const SavedFile& file : saved.files) listed.insert(file.name);
+  std::optional<DiskFile> file;
   std::vector<std::byte> piece(kPieceBytes);
-  for (const SavedPart& part : manifest.parts) {
-    const auto file = files.find(part.file);
-    if (file == files.end())
+  for (const SavedPart& part : saved.parts) {
+    if (!listed.contains(part.file))
       throw_bad_input("{}: {} is in {}, which is not listed", folder.string(), part.tensor, part.file);
-    const std::string found = checksum_in(file->second, part.offset, part.bytes(), piece);
+    if (!file || file->path() != folder / part.file) file.emplace(DiskFile::open(folder / part.file));
+    const std::string found = checksum_in(*file, part.offset, part.bytes(), piece);
     if (found != part.checksum)
-      throw_bad_input("{}: {} of {} is damaged: its checksum is {}, not {}", file->second.path().string(), part.state,
+      throw_bad_input("{}: {} of {} is damaged: its checksum is {}, not {}", file->path().string(), part.state,
                       part.tensor, found, part.checksum);
   }
+}
+
+CheckpointInfo to_info(const std::string& folder, Manifest manifest) {
+  return {folder, std::move(manifest.trainer), std::move(manifest.model), std::move(manifest.saved.parts)};
 }
 
 }  // namespace
@@ -108,9 +115,11 @@ std::string checkpoint_path(const std::string& run_folder, int64_t step) {
 
 CheckpointInfo open_checkpoint(const std::string& folder) {
   Manifest manifest = read_manifest(folder);
-  verify_parts(folder, manifest);
-  return {folder, std::move(manifest.trainer), std::move(manifest.model), std::move(manifest.parts)};
+  verify_parts(folder, manifest.saved);
+  return to_info(folder, std::move(manifest));
 }
+
+CheckpointInfo open_known_checkpoint(const std::string& folder) { return to_info(folder, read_manifest(folder)); }
 
 std::optional<CheckpointInfo> find_latest_complete(const std::string& run_folder, std::vector<std::string>& warnings) {
   const std::vector<StepFolder> folders = list_step_folders(run_folder);
@@ -145,7 +154,7 @@ void remove_old_checkpoints(const std::string& run_folder, int64_t newest_step, 
 }
 
 void remove_unfinished_checkpoints(const std::string& run_folder) {
-  static const std::regex pattern("step-[0-9]+\\.tmp-[0-9]+-([0-9]+|removed)");
+  static const std::regex pattern("step-[0-9]+\\.tmp-(writing|[0-9]+-removed)");
   for (const fs::path& entry : list_entries(run_folder)) {
     if (!std::regex_match(entry.filename().string(), pattern)) continue;
     std::error_code error;

@@ -141,9 +141,9 @@ TEST_F(CheckpointFolders, OldOnesGoAndOthersStay) {
 
 TEST_F(CheckpointFolders, OnlyOurTemporariesAreRemoved) {
   run_.write(run_folder(), 1);
-  for (const char* name : {"step-00000002.tmp-123-0", "step-00000001.tmp-7-removed"})
+  for (const char* name : {"step-00000002.tmp-writing", "step-00000001.tmp-7-removed"})
     fs::create_directories(checkpoints() / name / "inside");
-  const std::set<std::string> others = {"step-00000003.tmp", "step-00000003.tmp-mine", "copy-of-step-00000002.tmp-1-0",
+  const std::set<std::string> others = {"step-00000003.tmp", "step-00000003.tmp-mine", "copy-of-step-00000002.tmp-writing",
                                         "step-1-backup"};
   for (const std::string& name : others) fs::create_directories(checkpoints() / name);
   EXPECT_EQ(latest(), 1);
@@ -155,9 +155,9 @@ TEST_F(CheckpointFolders, OnlyOurTemporariesAreRemoved) {
 }
 
 TEST_F(CheckpointFolders, TooLittleSpaceIsSaidBeforeWriting) {
-  run_.set.programs[1].arena_bytes[static_cast<size_t>(Tier::kDisk)] = int64_t{1} << 60;
+  run_.layers[0].parameters[0].rows = int64_t{1} << 50;
   EXPECT_THAT(error_message(ErrorKind::kFailedRun, [&] { run_.write(run_folder(), 1); }),
-              AllOf(HasSubstr("a checkpoint needs 11529215"), HasSubstr(" free ("), HasSubstr("train.keep_last")));
+              AllOf(HasSubstr("a checkpoint needs 432345"), HasSubstr(" free ("), HasSubstr("train.keep_last")));
   EXPECT_THAT(entries(), IsEmpty());
 }
 

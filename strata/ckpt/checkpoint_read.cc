@@ -16,93 +16,43 @@ namespace {
 
 constexpr int64_t kPieceElements = int64_t{1} << 20;
 
-// One state of one tensor that the run needs, and where: as f32, rounded to bf16, or both.
-struct Wanted {
-  std::string tensor;
-  std::string state;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  float* values = nullptr;
-  BF16* rounded = nullptr;
-};
-
-class WantedList {
- public:
-  explicit WantedList(const StatesInMemory& states)
-      : states_(states), names_(optimizer_states(states.input.optimizer, states.input.precision)) {
-    for (size_t chunk = 0; chunk < states.set.chunks.size(); ++chunk) {
-      STRATA_CHECK(states.set.chunks[chunk].num_shards == 1, "chunk {} is shared", states.set.chunks[chunk].name);
-      for (const ChunkTensor& tensor : states.set.chunks[chunk].tensors) add(chunk, tensor);
-    }
-  }
-
-  const std::vector<Wanted>& list() const { return list_; }
-
- private:
-  void add(size_t chunk, const ChunkTensor& tensor) {
-    const std::string& name = states_.layers[tensor.layer].parameters[tensor.parameter].name;
-    const std::vector<int>& bookings = states_.set.state_booking[chunk];
-    Wanted parameters{name, kParametersState, tensor.rows, tensor.cols};
-    for (size_t state = 0; state < bookings.size(); ++state) {
-      float* const values = address<float>(bookings[state], tensor);
-      if (names_[state] == "master")
-        parameters.values = values;
-      else
-        list_.push_back({name, std::string(names_[state]), tensor.rows, tensor.cols, values});
-    }
-    const int booking = states_.set.parameter_booking[chunk];
-    if (states_.input.precision == Precision::kBF16)
-      parameters.rounded = address<BF16>(booking, tensor);
-    else
-      parameters.values = address<float>(booking, tensor);
-    list_.push_back(parameters);
-  }
-
-  template <typename T>
-  T* address(int booking, const ChunkTensor& tensor) const {
-    return reinterpret_cast<T*>(states_.arena + states_.set.programs.front().bookings[booking].offset) + tensor.offset;
-  }
-
-  const StatesInMemory& states_;
-  std::vector<std::string_view> names_;
-  std::vector<Wanted> list_;
-};
-
-using Key = std::pair<std::string, std::string>;  // tensor, state
+using Key = std::pair<std::string_view, std::string_view>;  // tensor, state
 using Parts = std::map<Key, std::vector<const SavedPart*>>;
 
 std::string name_of(const Key& key) {
-  return key.second == kParametersState ? key.first : fmt::format("{} of {}", key.second, key.first);
+  return key.second == kParametersState ? std::string(key.first) : fmt::format("{} of {}", key.second, key.first);
 }
 
-void compare_part_lists(const Wanted& wanted, const std::vector<const SavedPart*>& parts, Differences& differences) {
-  int64_t elements = 0;
+void compare_parts(const ParameterDecl& wanted, const Key& key, const std::vector<const SavedPart*>& parts,
+                   Differences& differences) {
   for (const SavedPart* part : parts) {
-    elements += part->count;
-    if (part->rows == wanted.rows && part->cols == wanted.cols &&
-        part->begin + part->count <= wanted.rows * wanted.cols)
-      continue;
-    differences.different.push_back(fmt::format("{} ({} x {} in the checkpoint, {} x {} in the run)",
-                                                name_of({wanted.tensor, wanted.state}), part->rows, part->cols,
-                                                wanted.rows, wanted.cols));
+    if (part->rows == wanted.rows && part->cols == wanted.cols) continue;
+    differences.different.push_back(fmt::format("{} ({} x {} in the checkpoint, {} x {} in the run)", name_of(key),
+                                                part->rows, part->cols, wanted.rows, wanted.cols));
     return;
   }
-  if (elements != wanted.rows * wanted.cols)
-    differences.missing.push_back(fmt::format("{} of {} elements of {}", wanted.rows * wanted.cols - elements,
-                                              wanted.rows * wanted.cols, name_of({wanted.tensor, wanted.state})));
+  const std::string fault = coverage_fault(parts);
+  if (!fault.empty()) differences.missing.push_back(fmt::format("{} of {}", fault, name_of(key)));
 }
 
-void compare_tensors(const std::vector<Wanted>& list, const Parts& parts, bool training, Differences& differences) {
+// Of the whole model, so that all ranks say the same.
+void compare_tensors(const StatesInMemory& states, const Parts& parts, Differences& differences) {
+  std::vector<std::string_view> names = {kParametersState};
+  const bool training = states.set.find("step") != nullptr;
+  for (std::string_view state : optimizer_states(states.input.optimizer, states.input.precision))
+    if (training && state != "master") names.push_back(state);
   std::set<Key> expected;
-  for (const Wanted& wanted : list) {
-    const Key key(wanted.tensor, wanted.state);
-    expected.insert(key);
-    const auto found = parts.find(key);
-    if (found == parts.end())
-      differences.missing.push_back(name_of(key));
-    else
-      compare_part_lists(wanted, found->second, differences);
-  }
+  for (const LayerDecl& layer : states.layers)
+    for (const ParameterDecl& parameter : layer.parameters)
+      for (std::string_view state : names) {
+        const Key key(parameter.name, state);
+        if (!expected.insert(key).second) continue;  // a tied table comes twice
+        const auto found = parts.find(key);
+        if (found == parts.end())
+          differences.missing.push_back(name_of(key));
+        else
+          compare_parts(parameter, key, found->second, differences);
+      }
   for (const auto& [key, unused] : parts)
     if (!expected.contains(key) && (training || key.second == kParametersState))
       differences.unexpected.push_back(name_of(key));
@@ -120,34 +70,47 @@ void compare_models(const ModelSpec& saved, const ModelSpec& run, Differences& d
                                                   before.value(key, nlohmann::json()).dump(), value.dump()));
 }
 
-void read_part(const DiskFile& file, const SavedPart& part, const Wanted& wanted, std::vector<float>& piece) {
-  for (int64_t done = 0; done < part.count; done += kPieceElements) {
-    const int64_t count = std::min(kPieceElements, part.count - done);
-    const int64_t begin = part.begin + done;
-    float* const values = wanted.values != nullptr ? wanted.values + begin : piece.data();
-    file.read(part.offset + 4 * done, std::as_writable_bytes(std::span(values, static_cast<size_t>(count))));
-    if (wanted.rounded != nullptr) std::transform(values, values + count, wanted.rounded + begin, to_bf16);
-  }
+struct Read {
+  const SavedPart* from = nullptr;
+  const StatePart* to = nullptr;
+};
+
+// What of the files the rank needs, by file.
+std::map<std::string_view, std::vector<Read>> list_reads(const std::vector<StatePart>& wanted, const Parts& parts,
+                                                         const std::vector<LayerDecl>& layers) {
+  std::map<std::string_view, std::vector<Read>> reads;
+  for (const StatePart& to : wanted)
+    for (const SavedPart* from : parts.at({declaration_of(to, layers).name, to.state}))
+      if (!common_runs(to.part, from->part).empty()) reads[from->file].push_back({from, &to});
+  return reads;
+}
+
+void read_common(const DiskFile& file, const Read& read, std::vector<float>& piece) {
+  for (const CommonRun& run : common_runs(read.to->part, read.from->part))
+    for (int64_t done = 0; done < run.count; done += kPieceElements) {
+      const std::span<float> values(piece.data(), static_cast<size_t>(std::min(kPieceElements, run.count - done)));
+      file.read(read.from->offset + 4 * (run.second + done), std::as_writable_bytes(values));
+      store_values(*read.to, run.first + done, values);
+    }
 }
 
 }  // namespace
 
 TrainerState read_checkpoint(const CheckpointInfo& checkpoint, const StatesInMemory& states) {
-  const WantedList wanted(states);
   Parts parts;
   for (const SavedPart& part : checkpoint.parts) parts[{part.tensor, part.state}].push_back(&part);
   Differences differences;
   compare_models(checkpoint.model, states.input.model, differences);
-  compare_tensors(wanted.list(), parts, states.set.find("step") != nullptr, differences);
+  compare_tensors(states, parts, differences);
   if (!differences.none())
     throw_bad_input("checkpoint {} is of another model or optimizer: {}", checkpoint.folder, differences.text());
-  std::map<std::string, DiskFile> files;
-  for (const SavedPart& part : checkpoint.parts)
-    if (!files.contains(part.file))
-      files.emplace(part.file, DiskFile::open(std::filesystem::path(checkpoint.folder) / part.file));
+  const std::vector<StatePart> wanted =
+      states.set.find("step") != nullptr ? list_state_parts(states) : list_parameter_parts(states);
   std::vector<float> piece(kPieceElements);
-  for (const Wanted& one : wanted.list())
-    for (const SavedPart* part : parts.at({one.tensor, one.state})) read_part(files.at(part->file), *part, one, piece);
+  for (const auto& [name, reads] : list_reads(wanted, parts, states.layers)) {
+    const DiskFile file = DiskFile::open(std::filesystem::path(checkpoint.folder) / name);
+    for (const Read& read : reads) read_common(file, read, piece);
+  }
   return checkpoint.trainer;
 }
 

@@ -90,9 +90,9 @@ TEST(Checkpoint, TensorsMayComeInParts) {
   std::vector<SavedPart> halves;
   for (const SavedPart& part : checkpoint.parts) {
     SavedPart first = part, second = part;
-    first.count = part.count / 3;
-    second.begin = first.count;
-    second.count = part.count - first.count;
+    first.part.count = part.part.count / 3;
+    second.part.begin = first.part.count;
+    second.part.count = part.part.count - first.part.count;
     second.offset += first.bytes();
     halves.push_back(second);
     halves.push_back(first);

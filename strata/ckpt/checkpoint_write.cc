@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
+#include <map>
 #include <span>
 
-#include "strata/base/atomic_file.h"
 #include "strata/base/checksum.h"
 #include "strata/base/error.h"
 #include "strata/base/units.h"
@@ -13,52 +13,59 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One copy of the save program: from a booking in memory to one in the file.
-struct Copy {
-  int chunk = -1;
-  std::string state;
-  int64_t from = 0;  // bytes in the device arena
-  int64_t to = 0;    // bytes in the file
-};
+std::string rank_name(int64_t rank, std::string_view ending) { return fmt::format("rank-{:05}.{}", rank, ending); }
 
-Copy read_copy(const Instruction& instruction, const Program& save, const std::vector<std::string_view>& states) {
-  Copy copy;
-  copy.chunk = instruction.chunk;
-  for (const Use& use : instruction.uses) {
-    const int64_t offset = save.bookings[use.booking].offset;
-    if (use.role == Role::kMessage) {
-      copy.to = offset;
-      continue;
-    }
-    const bool parameters = use.role == Role::kParameter || states[use.index] == "master";
-    copy.state = parameters ? kParametersState : std::string(states[use.index]);
-    copy.from = offset;
-  }
-  return copy;
+// The same on every rank, which need not ask.
+fs::path temporary_path(const std::string& run_folder, int64_t step) {
+  return checkpoint_path(run_folder, step) + ".tmp-writing";
 }
 
+// What the save program writes of every chunk.
+std::vector<std::string_view> saved_states(const CompileInput& input) {
+  std::vector<std::string_view> names = optimizer_states(input.optimizer, input.precision);
+  const int master = state_index(names, "master");
+  if (master >= 0) names.erase(names.begin() + master);
+  names.insert(names.begin(), kParametersState);
+  return names;
+}
+
+std::string_view state_of_copy(const Instruction& copy, const std::vector<std::string_view>& states) {
+  const Use& from = copy.uses[0];
+  const bool parameters = from.role == Role::kParameter || states[from.index] == "master";
+  return parameters ? kParametersState : states[from.index];
+}
+
+// What the rank's save program writes into `file`.
 std::vector<SavedPart> list_parts(const StatesInMemory& states, const Program& save, const std::string& file) {
   const std::vector<std::string_view> names = optimizer_states(states.input.optimizer, states.input.precision);
+  const RankPlace place = place_of_rank(states.input.plan, states.set.rank);
   std::vector<SavedPart> parts;
-  int64_t parameters = 0;
   for (const Instruction& instruction : save.instructions) {
     if (instruction.op != Op::kCopy) continue;
-    const Copy copy = read_copy(instruction, save, names);
-    const Chunk& chunk = states.set.chunks[copy.chunk];
-    STRATA_CHECK(chunk.owned_elements() == chunk.elements, "chunk {} is shared by {} ranks", chunk.name,
-                 chunk.num_shards);
-    for (const ChunkTensor& tensor : chunk.tensors) {
-      const int64_t count = tensor.num_elements();
-      const std::span<const std::byte> bytes(states.arena + copy.from + 4 * tensor.offset,
-                                             static_cast<size_t>(4 * count));
-      parts.push_back({states.layers[tensor.layer].parameters[tensor.parameter].name, copy.state, tensor.rows,
-                       tensor.cols, 0, count, file, copy.to + 4 * tensor.offset, checksum_hex(checksum_of(bytes))});
-      if (copy.state == kParametersState) parameters += count;
+    const Chunk& chunk = states.set.chunks[instruction.chunk];
+    const std::byte* const values = states.arena + copy_source(save, states.set, instruction).offset;
+    const int64_t offset = save.bookings[instruction.uses[1].booking].offset;
+    for (const ChunkPart& part : owned_parts(states.layers, chunk, place)) {
+      const ParameterDecl& parameter = states.layers[part.layer].parameters[part.parameter];
+      const int64_t begin = 4 * (part.place - chunk.owned_begin());
+      const std::span<const std::byte> bytes(values + begin, static_cast<size_t>(4 * part.part.count));
+      parts.push_back({parameter.name, std::string(state_of_copy(instruction, names)), parameter.rows, parameter.cols,
+                       part.part, file, offset + begin, checksum_hex(checksum_of(bytes))});
     }
   }
-  STRATA_CHECK(parameters == count_parameters(states.layers), "the save program writes {} of {} parameters", parameters,
-               count_parameters(states.layers));
   return parts;
+}
+
+// Of all ranks, with room for their lists and the manifest.
+int64_t count_checkpoint_bytes(const StatesInMemory& states) {
+  constexpr int64_t kTextBytes = 512;  // of an entry, of which there are one in a list and one in the manifest
+  const auto num_states = static_cast<int64_t>(saved_states(states.input).size());
+  int64_t bytes = 0;
+  for (int rank = 0; rank < states.input.plan.num_ranks; ++rank)
+    for (const Chunk& chunk : make_chunks(states.layers, states.input.plan, rank))
+      if (chunk.saved_here())
+        bytes += num_states * (4 * chunk.owned_elements() + 2 * kTextBytes * static_cast<int64_t>(chunk.tensors.size()));
+  return bytes;
 }
 
 void check_free_space(const fs::path& folder, int64_t needed) {
@@ -78,32 +85,89 @@ void create_parent(const std::string& run_folder) {
   if (error) throw_file_error("create", parent, error.value());
 }
 
-int64_t write_file(const fs::path& path, const std::function<void(DiskFile&)>& run_save) {
+// Before there is anything to clean up.
+fs::path prepare_target(const std::string& run_folder, int64_t step, const StatesInMemory& states) {
+  create_parent(run_folder);
+  const fs::path target = checkpoint_path(run_folder, step);
+  check_free_space(target.parent_path(), count_checkpoint_bytes(states));
+  return target;
+}
+
+int64_t write_file(const fs::path& path, const RunSave& run_save) {
   DiskFile file = DiskFile::create(path);
   run_save(file);
   file.sync();
   return file.size_bytes();
 }
 
+// Takes a rank's list from the folder.
+void merge_list(PartList& all, const fs::path& folder, int64_t rank, int64_t num_ranks) {
+  const fs::path path = folder / rank_name(rank, "json");
+  if (!fs::exists(path))
+    throw_failed_run("rank {} of {} has written nothing into {}: it failed, or does not see the same file system", rank,
+                     num_ranks, folder.string());
+  const PartList list = parse_part_list(read_text_file(path), path.string());
+  all.files.insert(all.files.end(), list.files.begin(), list.files.end());
+  all.parts.insert(all.parts.end(), list.parts.begin(), list.parts.end());
+  fs::remove(path);
+}
+
 }  // namespace
 
-void write_checkpoint(const std::string& run_folder, const TrainerState& trainer, const StatesInMemory& states,
-                      const std::function<void(DiskFile&)>& run_save) {
+NewCheckpoint::NewCheckpoint(const std::string& run_folder, TrainerState trainer, const StatesInMemory& states)
+    : states_(states),
+      manifest_{std::move(trainer), states.input.model, {}},
+      folder_(prepare_target(run_folder, manifest_.trainer.step, states),
+              temporary_path(run_folder, manifest_.trainer.step), ExistingTarget::kReplace) {}
+
+void NewCheckpoint::commit() {
+  const int64_t num_ranks = states_.input.plan.num_ranks;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) merge_list(manifest_.saved, folder_.folder(), rank, num_ranks);
+  check_coverage();
+  write_file_atomically(folder_.folder() / "manifest.json", manifest_text(manifest_));
+  folder_.commit();
+}
+
+// A checkpoint without an element of a shard would be found when it is needed.
+void NewCheckpoint::check_coverage() const {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<const SavedPart*>> saved;
+  for (const SavedPart& part : manifest_.saved.parts) saved[{part.tensor, part.state}].push_back(&part);
+  size_t expected = 0;
+  for (const LayerDecl& layer : states_.layers)
+    for (size_t index = 0; index < layer.parameters.size(); ++index) {
+      if (static_cast<int>(index) == layer.tied_parameter) continue;
+      for (std::string_view state : saved_states(states_.input)) {
+        const auto found = saved.find({layer.parameters[index].name, state});
+        STRATA_CHECK(found != saved.end(), "no rank has saved {} of {}", state, layer.parameters[index].name);
+        const std::string fault = coverage_fault(found->second);
+        STRATA_CHECK(fault.empty(), "the ranks have not saved {} of {} once: {}", state, layer.parameters[index].name,
+                     fault);
+        ++expected;
+      }
+    }
+  STRATA_CHECK(saved.size() == expected, "the ranks have saved {} states of tensors, not {}", saved.size(), expected);
+}
+
+void write_rank_part(const std::string& run_folder, int64_t step, const StatesInMemory& states,
+                     const RunSave& run_save) {
   const Program* save = states.set.find("save");
   STRATA_CHECK(save != nullptr, "the set has no save program");
-  const std::string name = fmt::format("rank-{:05}.bin", states.set.rank);
-  Manifest manifest{trainer, states.input.model, {}, list_parts(states, *save, name)};
-  create_parent(run_folder);
-  const fs::path target = checkpoint_path(run_folder, trainer.step);
-  check_free_space(target.parent_path(), save->arena_bytes[static_cast<size_t>(Tier::kDisk)] +
-                                             static_cast<int64_t>(manifest_text(manifest).size()));
-  AtomicFolder folder(target, ExistingTarget::kReplace);
-  manifest.files.push_back({name, write_file(folder.folder() / name, run_save)});
-  for (const SavedPart& part : manifest.parts)
-    STRATA_CHECK(part.offset + part.bytes() <= manifest.files[0].bytes, "{} of {} was not written", part.state,
+  const fs::path folder = temporary_path(run_folder, step);
+  const std::string name = rank_name(states.set.rank, "bin");
+  PartList list{{}, list_parts(states, *save, name)};
+  if (!list.parts.empty()) list.files.push_back({name, write_file(folder / name, run_save)});
+  for (const SavedPart& part : list.parts)
+    STRATA_CHECK(part.offset + part.bytes() <= list.files[0].bytes, "{} of {} was not written", part.state,
                  part.tensor);
-  write_file_atomically(folder.folder() / "manifest.json", manifest_text(manifest));
-  folder.commit();
+  write_file_atomically(folder / rank_name(states.set.rank, "json"), part_list_text(list));
+}
+
+void write_checkpoint(const std::string& run_folder, const TrainerState& trainer, const StatesInMemory& states,
+                      const RunSave& run_save) {
+  STRATA_CHECK(states.input.plan.num_ranks == 1, "one of {} ranks", states.input.plan.num_ranks);
+  NewCheckpoint checkpoint(run_folder, trainer, states);
+  write_rank_part(run_folder, trainer.step, states, run_save);
+  checkpoint.commit();
 }
 
 }  // namespace strata

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// manifest.json of a checkpoint (docs/formats/checkpoint.md) as plain data and as text. The text ends with a checksum
-// of everything before it, so a manifest that parses is the one that was written. Pure.
+// manifest.json of a checkpoint (docs/formats/checkpoint.md) as plain data and as text, and the lists that ranks leave
+// for it. Each text ends with a checksum of everything before it, so one that parses is the one that was written. Pure.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "strata/program/parts.h"
 #include "strata/spec/model_spec.h"
 
 namespace strata {
@@ -25,18 +26,17 @@ struct TrainerState {
   bool operator==(const TrainerState&) const = default;
 };
 
-// Consecutive elements of one tensor's state in one file, f32.
+// A part of one tensor's state in one file, f32.
 struct SavedPart {
   std::string tensor;  // global name
   std::string state;
   int64_t rows = 0;  // of the whole tensor
   int64_t cols = 0;
-  int64_t begin = 0;  // first element, row-major
-  int64_t count = 0;
+  TensorPart part;
   std::string file;
   int64_t offset = 0;  // bytes
   std::string checksum;
-  int64_t bytes() const { return 4 * count; }
+  int64_t bytes() const { return 4 * part.count; }
 };
 
 struct SavedFile {
@@ -44,12 +44,24 @@ struct SavedFile {
   int64_t bytes = 0;
 };
 
-struct Manifest {
-  TrainerState trainer;
-  ModelSpec model;
+// What one rank wrote: its file, if it owns anything, and what lies where in it.
+struct PartList {
   std::vector<SavedFile> files;
   std::vector<SavedPart> parts;
 };
+
+struct Manifest {
+  TrainerState trainer;
+  ModelSpec model;
+  PartList saved;  // by all ranks
+};
+
+// Empty when the parts of one tensor and state cover it exactly once, otherwise what is wrong: "2 of 10 elements",
+// "elements that are there twice".
+std::string coverage_fault(const std::vector<const SavedPart*>& parts);
+
+std::string part_list_text(const PartList& list);
+PartList parse_part_list(const std::string& text, const std::string& where);
 
 std::string manifest_text(const Manifest& manifest);
 // Throws Error (bad input) that names `where` for text that is cut off, changed, of another format or version.

@@ -75,9 +75,9 @@ class TinyRun {
   void save(DiskFile& file) const {
     const Program& program = *set.find("save");
     for (const Instruction& instruction : program.instructions) {
-      const Booking& from = program.bookings[instruction.uses[0].booking];
+      const CopySource from = copy_source(program, set, instruction);
       const Booking& to = program.bookings[instruction.uses[1].booking];
-      file.write(to.offset, {arena.base() + from.offset, static_cast<size_t>(to.bytes)});
+      file.write(to.offset, {arena.base() + from.offset, static_cast<size_t>(from.bytes)});
     }
   }
 
