@@ -142,6 +142,28 @@ TEST_F(AtomicFileTest, ExistingFolderIsRefusedOrReplacedWhole) {
   EXPECT_EQ(num_entries(), 1);
 }
 
+TEST_F(AtomicFileTest, FolderOfAKnownNameStartsEmpty) {
+  fs::create_directory(folder_ / "model.writing");
+  write_file_atomically(folder_ / "model.writing" / "stale", "from a killed process");
+  {
+    AtomicFolder folder(folder_ / "model", folder_ / "model.writing", ExistingTarget::kReplace);
+    EXPECT_EQ(folder.folder(), folder_ / "model.writing");
+    write_file_atomically(folder_ / "model.writing" / "new", "new");
+    folder.commit();
+  }
+  EXPECT_EQ(num_entries(), 1);
+  EXPECT_FALSE(fs::exists(folder_ / "model" / "stale"));
+  EXPECT_EQ(read_text_file(folder_ / "model" / "new"), "new");
+  EXPECT_THAT(
+      error_message(ErrorKind::kBadInput,
+                    [&] { AtomicFolder(folder_ / "model", folder_ / "model.writing", ExistingTarget::kRefuse); }),
+      HasSubstr("already exists"));
+  EXPECT_THAT(error_message(
+                  ErrorKind::kBadInput,
+                  [&] { AtomicFolder(folder_ / "no" / "a", folder_ / "no" / "a.writing", ExistingTarget::kReplace); }),
+              HasSubstr("cannot create"));
+}
+
 TEST_F(AtomicFileTest, FolderThatAppearedMeanwhileIsNotTouched) {
   AtomicFolder folder(folder_ / "model", ExistingTarget::kRefuse);
   fs::create_directory(folder_ / "model");

@@ -70,9 +70,9 @@ CheckpointInfo open_known_checkpoint(const std::string& folder);
 // throws Error when there are some and none is complete.
 std::optional<CheckpointInfo> find_latest_complete(const std::string& run_folder, std::vector<std::string>& warnings);
 
-// Fills the parameters that the rank holds and the optimizer states that it owns, and reads only those; ranks may read at
-// the same time. Throws Error, before anything is touched and alike on every rank, for a checkpoint of another model or
-// optimizer, listing what is missing, unexpected and different. Parameters stored in bf16 are rounded from the f32
+// Fills the parameters that the rank holds and the optimizer states that it owns, and reads only those; ranks may read
+// at the same time. Throws Error, before anything is touched and alike on every rank, for a checkpoint of another model
+// or optimizer, listing what is missing, unexpected and different. Parameters stored in bf16 are rounded from the f32
 // values.
 TrainerState read_checkpoint(const CheckpointInfo& checkpoint, const StatesInMemory& states);
 

@@ -143,8 +143,8 @@ TEST_F(CheckpointFolders, OnlyOurTemporariesAreRemoved) {
   run_.write(run_folder(), 1);
   for (const char* name : {"step-00000002.tmp-writing", "step-00000001.tmp-7-removed"})
     fs::create_directories(checkpoints() / name / "inside");
-  const std::set<std::string> others = {"step-00000003.tmp", "step-00000003.tmp-mine", "copy-of-step-00000002.tmp-writing",
-                                        "step-1-backup"};
+  const std::set<std::string> others = {"step-00000003.tmp", "step-00000003.tmp-mine",
+                                        "copy-of-step-00000002.tmp-writing", "step-1-backup"};
   for (const std::string& name : others) fs::create_directories(checkpoints() / name);
   EXPECT_EQ(latest(), 1);
   EXPECT_THAT(warnings_, IsEmpty());

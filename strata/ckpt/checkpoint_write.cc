@@ -64,7 +64,8 @@ int64_t count_checkpoint_bytes(const StatesInMemory& states) {
   for (int rank = 0; rank < states.input.plan.num_ranks; ++rank)
     for (const Chunk& chunk : make_chunks(states.layers, states.input.plan, rank))
       if (chunk.saved_here())
-        bytes += num_states * (4 * chunk.owned_elements() + 2 * kTextBytes * static_cast<int64_t>(chunk.tensors.size()));
+        bytes +=
+            num_states * (4 * chunk.owned_elements() + 2 * kTextBytes * static_cast<int64_t>(chunk.tensors.size()));
   return bytes;
 }
 
@@ -100,8 +101,7 @@ int64_t write_file(const fs::path& path, const RunSave& run_save) {
   return file.size_bytes();
 }
 
-// Takes a rank's list from the folder.
-void merge_list(PartList& all, const fs::path& folder, int64_t rank, int64_t num_ranks) {
+void add_list(PartList& all, const fs::path& folder, int64_t rank, int64_t num_ranks) {
   const fs::path path = folder / rank_name(rank, "json");
   if (!fs::exists(path))
     throw_failed_run("rank {} of {} has written nothing into {}: it failed, or does not see the same file system", rank,
@@ -109,7 +109,6 @@ void merge_list(PartList& all, const fs::path& folder, int64_t rank, int64_t num
   const PartList list = parse_part_list(read_text_file(path), path.string());
   all.files.insert(all.files.end(), list.files.begin(), list.files.end());
   all.parts.insert(all.parts.end(), list.parts.begin(), list.parts.end());
-  fs::remove(path);
 }
 
 }  // namespace
@@ -122,8 +121,9 @@ NewCheckpoint::NewCheckpoint(const std::string& run_folder, TrainerState trainer
 
 void NewCheckpoint::commit() {
   const int64_t num_ranks = states_.input.plan.num_ranks;
-  for (int64_t rank = 0; rank < num_ranks; ++rank) merge_list(manifest_.saved, folder_.folder(), rank, num_ranks);
+  for (int64_t rank = 0; rank < num_ranks; ++rank) add_list(manifest_.saved, folder_.folder(), rank, num_ranks);
   check_coverage();
+  for (int64_t rank = 0; rank < num_ranks; ++rank) fs::remove(folder_.folder() / rank_name(rank, "json"));
   write_file_atomically(folder_.folder() / "manifest.json", manifest_text(manifest_));
   folder_.commit();
 }
@@ -159,7 +159,8 @@ void write_rank_part(const std::string& run_folder, int64_t step, const StatesIn
   for (const SavedPart& part : list.parts)
     STRATA_CHECK(part.offset + part.bytes() <= list.files[0].bytes, "{} of {} was not written", part.state,
                  part.tensor);
-  write_file_atomically(folder / rank_name(states.set.rank, "json"), part_list_text(list));
+  const std::string text = part_list_text(list);
+  DiskFile::create(folder / rank_name(states.set.rank, "json")).write(0, std::as_bytes(std::span(text)));
 }
 
 void write_checkpoint(const std::string& run_folder, const TrainerState& trainer, const StatesInMemory& states,

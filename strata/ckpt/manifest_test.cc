@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 
 // The middle third of the left half.
 SavedPart example_part() {
-  return {"embedding.token.weight", "exp_avg", 96, 32, {{0, 96, 0, 16}, 512, 512}, "rank-00000.bin", 128, "00000000deadbeef"};
+  return {"embedding.token.weight",   "exp_avg",        96,  32,
+          {{0, 96, 0, 16}, 512, 512}, "rank-00000.bin", 128, "00000000deadbeef"};
 }
 
 Manifest example() {
@@ -81,7 +82,8 @@ TEST(Manifest, RefusesWhatItDoesNotUnderstand) {
   EXPECT_THAT(refusal(sealed("{\n \"format\": ,\n \"checksum\": \"\"")), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal(sealed(replaced(text, "   96,\n    32\n", "   -96,\n    32\n"))),
               AllOf(HasSubstr("exp_avg of embedding.token.weight: the shape is"), HasSubstr("not [rows, cols]")));
-  EXPECT_THAT(refusal(replaced(text, "\"rectangle\": [", "\"rectangle\": [1,")), HasSubstr("not [row, rows, col, cols]"));
+  EXPECT_THAT(refusal(replaced(text, "\"rectangle\": [", "\"rectangle\": [1,")),
+              HasSubstr("not [row, rows, col, cols]"));
 }
 
 TEST(Manifest, RefusesPartsOutsideTheirTensor) {
