@@ -5,13 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <numeric>
 #include <string>
 
-#include "strata/program/replay.h"
-#include "strata/program/testing.h"
+#include "strata/program/testing_pipeline.h"
 
 namespace strata {
 namespace {
@@ -48,66 +46,6 @@ TEST(Pipeline, EveryOrderRunsToTheEnd) {
             EXPECT_THAT(check_world(programs), IsEmpty()) << name_of(shape, virtual_stages, zero);
             EXPECT_THAT(check_world(in_list_order(programs)), IsEmpty()) << name_of(shape, virtual_stages, zero);
           }
-}
-
-// Work of a virtual stage lies on its blocks' layers in equal parts (embedding and head cost nothing), in one run of
-// each per direction: forward 1, backward 2 in its input part, or 1 in either part where they are apart.
-class UnitCost {
- public:
-  explicit UnitCost(const CompileInput& input) : plan_(input.plan), num_layers_(num_layers(input.model)) {
-    int layer = 0;
-    for (const int64_t layers : plan_.stage_layers) {
-      int costly = 0;
-      for (int other = layer; other < layer + layers; ++other) costly += in_block(other);
-      share_.insert(share_.end(), static_cast<size_t>(layers), 1.0 / costly);
-      layer += static_cast<int>(layers);
-    }
-  }
-
-  double operator()(const Program&, const Instruction& instruction) const {
-    if (instruction.op != Op::kRun || !in_block(instruction.layer) || instruction.segment != 0) return 0;
-    const double share = share_[static_cast<size_t>(instruction.layer)];
-    const bool apart = plan_.order == PipelineOrder::kZeroBubble;
-    switch (instruction.direction) {
-      case Direction::kForward: return share;
-      case Direction::kBackwardInput: return apart ? share : 2 * share;
-      case Direction::kBackwardWeight: return apart ? share : 0;
-      default: return 0;
-    }
-  }
-
- private:
-  bool in_block(int layer) const { return layer > 0 && layer + 1 < num_layers_; }
-
-  const Plan& plan_;
-  int64_t num_layers_;
-  std::vector<double> share_;
-};
-
-// Virtual stages of one layer of a block each, the first with the embedding and the last with the head besides.
-CompileInput modular_input(const PipelineShape& shape, int64_t virtual_stages) {
-  CompileInput input = pipeline_input(shape, virtual_stages, 1, 0);
-  const size_t entries = input.plan.stage_layers.size();
-  input = tiny_input(tiny_gpt2(static_cast<int64_t>(entries) / 2, true), {1, shape.num_stages, 1, 0},
-                     shape.num_micro_batches);
-  input.plan.stage_layers.assign(entries, 1);
-  input.plan.stage_layers.front() += 1;
-  input.plan.stage_layers.back() += 1;
-  input.plan.virtual_stages = virtual_stages;
-  input.plan.order = shape.order;
-  return input;
-}
-
-// Time that a stage waits, as a part of the time it works.
-double simulated_bubble(const CompileInput& input) {
-  const double busy = 3.0 * static_cast<double>(input.plan.virtual_stages * input.plan.accumulation);
-  return replay(compile_programs(input, ProgramKind::kStep), UnitCost(input)).seconds / busy - 1;
-}
-
-double bubble_formula(const PipelineShape& shape, int64_t virtual_stages) {
-  const auto p = static_cast<double>(shape.num_stages), m = static_cast<double>(shape.num_micro_batches),
-             v = static_cast<double>(virtual_stages);
-  return (p - 1) / (shape.order == PipelineOrder::kZeroBubble ? 3 * m : v * m);
 }
 
 // Of all orders with at least as many micro-batches as stages. Times are sums of at most 1000 halves and thirds: each
@@ -150,45 +88,6 @@ TEST(Pipeline, MessagesStandBetweenTheirWork) {
             "B0.1 send-B0.1 B1.1 receive-B0.0 send-B1.1 B0.0 send-B0.0 receive-B1.0 B1.0 send-B1.0 ");
 }
 
-// Sets of kept activations, one per virtual stage and micro-batch, that live at the same time: "stats" of the first
-// layer of a block in every virtual stage.
-int64_t most_alive(const Program& program, const CompileInput& input) {
-  const std::vector<LayerDecl> layers = declare_layers(input.model);
-  std::vector<std::string> counted;
-  int layer = 0;
-  for (const int64_t count : input.plan.stage_layers) {
-    counted.push_back(layers[static_cast<size_t>(std::max(layer, 1))].name + ".stats.mb");
-    layer += static_cast<int>(count);
-  }
-  std::vector<int64_t> change(program.instructions.size() + 1);
-  for (size_t booking = 0; booking < program.bookings.size(); ++booking) {
-    const auto is_it = [&](const std::string& name) { return program.bookings[booking].name.starts_with(name); };
-    if (std::ranges::none_of(counted, is_it)) continue;
-    int first = -1, last = -1;
-    for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index)
-      for (const Use& use : program.instructions[static_cast<size_t>(index)].uses)
-        if (use.booking == static_cast<int>(booking)) {
-          if (first < 0) first = index;
-          last = index;
-        }
-    ++change[static_cast<size_t>(first)];
-    --change[static_cast<size_t>(last) + 1];
-  }
-  int64_t alive = 0, most = 0;
-  for (const int64_t by : change) most = std::max(most, alive += by);
-  return most;
-}
-
-int64_t alive_formula(const PipelineShape& shape, int64_t virtual_stages, int64_t stage) {
-  const int64_t p = shape.num_stages, v = virtual_stages, m = shape.num_micro_batches;
-  switch (shape.order) {
-    case PipelineOrder::kOneForwardOneBackward: return std::min(p - stage, m);
-    case PipelineOrder::kZeroBubble: return std::min(p, m);
-    case PipelineOrder::kInterleaved: return std::min(2 * (p - 1 - stage) + (v - 1) * p + 1, v * m);
-    default: return v * m;
-  }
-}
-
 TEST(Pipeline, LiveActivationsAreThoseOfTheFormulas) {
   for (PipelineOrder order : kAllOrders)
     for (int64_t stages : {1, 2, 3, 4})
@@ -198,31 +97,9 @@ TEST(Pipeline, LiveActivationsAreThoseOfTheFormulas) {
           if (!is_valid(shape, virtual_stages)) continue;
           const CompileInput input = pipeline_input(shape, virtual_stages, 1, 0);
           for (const Program& program : compile_programs(input, ProgramKind::kStep))
-            EXPECT_EQ(most_alive(program, input), alive_formula(shape, virtual_stages, program.rank))
+            EXPECT_EQ(most_sets_alive(program, input), alive_formula(shape, virtual_stages, program.rank))
                 << name_of(shape, virtual_stages, 0) << " stage " << program.rank;
         }
-}
-
-// Virtual stages of three layers over two data-parallel ranks at ZeRO 3.
-CompileInput sharded_input(const PipelineShape& shape, int64_t virtual_stages) {
-  const int64_t entries = shape.num_stages * virtual_stages;
-  CompileInput input =
-      tiny_input(tiny_gpt2(entries * 3 / 2 - 1, false), {1, shape.num_stages, 2, 3}, shape.num_micro_batches);
-  input.plan.stage_layers.assign(static_cast<size_t>(entries), 3);
-  input.plan.virtual_stages = virtual_stages;
-  input.plan.order = shape.order;
-  return input;
-}
-
-std::map<int, int64_t> gathers_by_layer(const CompileInput& input, int rank) {
-  CompileInput mine = input;
-  mine.rank = rank;
-  const ProgramSet set = compile(mine, {ProgramKind::kStep});
-  std::map<int, int64_t> gathers;
-  for (const Instruction& instruction : set.programs.front().instructions)
-    if (instruction.op == Op::kCollective && instruction.collective == CollectiveKind::kAllGather)
-      ++gathers[set.chunks[static_cast<size_t>(instruction.chunk)].layer];
-  return gathers;
 }
 
 // Layer-major orders gather a layer once per direction, whatever the number of micro-batches. Breadth first, the last
@@ -241,17 +118,6 @@ TEST(Pipeline, LayerMajorOrdersGatherOncePerDirection) {
   }
 }
 
-// A layer inside a stage is gathered for every micro-batch and direction by the orders that go micro-batch by
-// micro-batch. The weight part of backward reads no weights.
-int64_t gathers_formula(const PipelineShape& shape) {
-  const bool layer_major = shape.order == PipelineOrder::kBreadthFirst || shape.order == PipelineOrder::kLayered;
-  return layer_major ? 2 : 2 * shape.num_micro_batches;
-}
-
-int64_t gathers_of_inner_layer(const PipelineShape& shape, int64_t virtual_stages) {
-  return gathers_by_layer(sharded_input(shape, virtual_stages), 2).at(4);  // layers 3, 4, 5 are the first of stage 1
-}
-
 TEST(Pipeline, GathersAreThoseOfTheFormulas) {
   for (PipelineOrder order : kAllOrders)
     for (int64_t micro_batches : {2, 4, 6}) {
@@ -261,37 +127,34 @@ TEST(Pipeline, GathersAreThoseOfTheFormulas) {
     }
 }
 
-// Whole gradients, besides the shards, that live at the same time when they are reduced once.
-int64_t whole_gradient_elements(const PipelineShape& shape, int64_t virtual_stages) {
-  CompileInput input = sharded_input(shape, virtual_stages);
-  for (LayerPlan& layer : input.plan.layers) layer.zero = 2;
-  const Program program = compile(input, {ProgramKind::kStep}).programs.front();
-  const auto is_whole = [&](int booking) {
-    return program.bookings[static_cast<size_t>(booking)].name.ends_with(".gradient");
-  };
-  std::map<int, std::pair<int, int>> lives;  // by booking
-  for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index)
-    for (const Use& use : program.instructions[static_cast<size_t>(index)].uses)
-      if (is_whole(use.booking)) lives.insert({use.booking, {index, index}}).first->second.second = index;
-  int64_t most = 0;
-  for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index) {
-    int64_t bytes = 0;
-    for (const auto& [booking, life] : lives)
-      if (life.first <= index && index <= life.second) bytes += program.bookings[static_cast<size_t>(booking)].bytes;
-    most = std::max(most, bytes);
-  }
-  return most / 4;
+Program first_program(const PipelineShape& shape, int zero) {
+  CompileInput input = sharded_input(shape, 2);
+  for (LayerPlan& layer : input.plan.layers) layer.zero = zero;
+  return compile(input, {ProgramKind::kStep}).programs.front();
 }
 
-// Stage 0 has the embedding (3648 elements at two shards), attention (4288) and MLP (8448) of block 0, and the MLP of
-// block 2, attention and MLP of block 3. A whole gradient lives until it is reduced: all of a stage's, those of one
-// virtual stage, or one.
+// Stage 0 of sharded_input: the embedding, attention and MLP of block 0, and the MLP of block 2, attention and MLP of
+// block 3. Elements of their chunks at two shards.
+constexpr int64_t kEmbedding = 3648, kAttention = 4288, kMlp = 8448;
+
+// A whole gradient lives until it is reduced: all of a stage's, those of one virtual stage, or one.
 TEST(Pipeline, LayerMajorOrdersHoldFewWholeGradients) {
-  constexpr int64_t kEmbedding = 3648, kAttention = 4288, kMlp = 8448;
-  EXPECT_EQ(whole_gradient_elements({PipelineOrder::kInterleaved, 2, 4}, 2),
-            kEmbedding + kAttention + kMlp + kMlp + kAttention + kMlp);
-  EXPECT_EQ(whole_gradient_elements({PipelineOrder::kBreadthFirst, 2, 4}, 2), kMlp + kAttention + kMlp);
-  EXPECT_EQ(whole_gradient_elements({PipelineOrder::kLayered, 2, 4}, 2), kMlp);
+  const auto most = [](PipelineOrder order) {
+    return most_elements_alive(first_program({order, 2, 4}, 2), ".gradient");
+  };
+  EXPECT_EQ(most(PipelineOrder::kInterleaved), kEmbedding + kAttention + kMlp + kMlp + kAttention + kMlp);
+  EXPECT_EQ(most(PipelineOrder::kBreadthFirst), kMlp + kAttention + kMlp);
+  EXPECT_EQ(most(PipelineOrder::kLayered), kMlp);
+}
+
+// Gathered weights: two layers, or breadth first a virtual stage.
+TEST(Pipeline, GatheredWeightsAreThoseOfTheUnit) {
+  const auto most = [](PipelineOrder order) {
+    return most_elements_alive(first_program({order, 2, 4}, 3), ".gathered");
+  };
+  EXPECT_EQ(most(PipelineOrder::kInterleaved), kMlp + kMlp);  // of blocks 0 and 2
+  EXPECT_EQ(most(PipelineOrder::kBreadthFirst), kMlp + kAttention + kMlp);
+  EXPECT_EQ(most(PipelineOrder::kLayered), kMlp + kMlp);
 }
 
 // Evaluation and decoding go once through every layer of the model, in order.

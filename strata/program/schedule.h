@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order function of the compiler: which micro-batch goes forward or backward next on a stage, and through which of
 // the stage's layer ranges (its virtual stages in model order; with layered, their single layers). Every order runs
-// each part of each micro-batch through each range once, and gradients of a range always in the order of micro-batches,
-// so that orders differ in time and memory and not in one bit of the result. Pure.
+// each part of each micro-batch through each range once, and gradients of a range always in the order of micro-batches:
+// orders differ in time and memory, and a layer's gradient is the same to the last bit. Pure.
 #pragma once
 
 #include <cstdint>
