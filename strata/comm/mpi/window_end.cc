@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups whose members share a machine. Each member has a staging area in a window that all of them map: two blocks
+// that it alone writes, and a counter of the blocks it has filled. A call is a sequence of steps, the same on all
+// members: a member fills its next block, raises its counter, waits until everybody's counter has come as far, and
+// reads what it needs from everybody's block. Whoever fills block s + 2, which is block s again, has seen that all have
+// filled s + 1; they did so after reading s. So one wait per step is enough.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "strata/comm/comm.h"
+#include "strata/comm/mpi/mpi_group.h"
+#include "strata/comm/sums.h"
+
+namespace strata {
+namespace {
+
+constexpr int64_t kBlockBytes = 256 << 10;  // both blocks of two members stay in a core's second cache
+constexpr int64_t kSmallReduce = 8 << 10;   // up to here everybody adds everything: one step instead of two
+constexpr int64_t kAlignment = 64;
+
+// Of one member, at the start of its staging area.
+struct alignas(kAlignment) Header {
+  std::atomic<int64_t> filled;  // blocks since the group was made
+  Call calls[2];                // the call that each block is part of
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(Header) % kAlignment == 0);
+
+constexpr int64_t kAreaBytes = static_cast<int64_t>(sizeof(Header)) + 2 * kBlockBytes;
+
+void copy_bytes(const std::byte* from, std::byte* to, int64_t num_bytes) {
+  if (num_bytes > 0) std::memcpy(to, from, static_cast<size_t>(num_bytes));
+}
+
+// Libraries align an area to less. Every process maps it at a page, so that all find the same place.
+std::byte* aligned(void* area) {
+  const auto address = reinterpret_cast<uintptr_t>(area);
+  return static_cast<std::byte*>(area) + (kAlignment - address % kAlignment) % kAlignment;
+}
+
+// A window of one area per member, mapped by all members for as long as this lives.
+class Window {
+ public:
+  explicit Window(const MpiGroup& group) : process_(group.process) {
+    MPI_Info info = MPI_INFO_NULL;
+    check_mpi(MPI_Info_create(&info), "MPI_Info_create");
+    MPI_Info_set(info, "alloc_shared_noncontig", "true");  // an area starts on a page of its own
+    void* own = nullptr;
+    check_mpi(MPI_Win_allocate_shared(kAreaBytes + kAlignment, 1, info, group.comm, &own, &window_),
+              "MPI_Win_allocate_shared");
+    MPI_Info_free(&info);
+    check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all");
+    for (int member = 0; member < group.members.size(); ++member) {
+      MPI_Aint bytes = 0;
+      int unit = 0;
+      void* area = nullptr;
+      check_mpi(MPI_Win_shared_query(window_, member, &bytes, &unit, &area), "MPI_Win_shared_query");
+      areas_.push_back(aligned(area));
+    }
+    new (aligned(own)) Header{};
+    check_mpi(MPI_Barrier(group.comm), "MPI_Barrier");
+  }
+  ~Window() {
+    if (process_->given_up()) return;
+    MPI_Win_unlock_all(window_);
+    MPI_Win_free(&window_);
+  }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  Header& header(int member) const { return *reinterpret_cast<Header*>(areas_[static_cast<size_t>(member)]); }
+  std::byte* block(int member, int64_t step) const {
+    return areas_[static_cast<size_t>(member)] + sizeof(Header) + step % 2 * kBlockBytes;
+  }
+
+ private:
+  std::shared_ptr<MpiProcess> process_;
+  MPI_Win window_ = MPI_WIN_NULL;
+  std::vector<std::byte*> areas_;
+};
+
+class WindowEnd : public GroupEnd {
+ public:
+  explicit WindowEnd(std::unique_ptr<MpiGroup> group)
+      : group_(std::move(group)),
+        size_(group_->members.size()),
+        member_(group_->members.member),
+        window_(*group_),
+        piece_bytes_(kBlockBytes / size_ / kAlignment * kAlignment),
+        parts_(static_cast<size_t>(size_)) {
+    STRATA_CHECK(piece_bytes_ > 0, "{} members share a block of {} bytes", size_, kBlockBytes);
+  }
+
+  void all_reduce(DType dtype, std::byte* values, int64_t elements) override;
+  void reduce_scatter(DType dtype, std::byte* values, int64_t elements) override;
+  void all_gather(DType dtype, std::byte* values, int64_t elements) override;
+  void all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) override;
+  void broadcast(int from_member, std::span<std::byte> bytes) override;
+  void barrier() override { step({}); }
+
+ private:
+  // The parts of a buffer in bytes, cut into pieces; piece i of a short part may be empty.
+  struct Pieces {
+    int64_t part_bytes(int part) const { return part_range(elements, parts, part).count * width; }
+    int64_t begin(int part, int64_t piece) const {
+      return part_range(elements, parts, part).begin * width + std::min(piece * bytes, part_bytes(part));
+    }
+    int64_t size(int part, int64_t piece) const {
+      return std::clamp<int64_t>(part_bytes(part) - piece * bytes, 0, bytes);
+    }
+    int64_t count() const { return (part_bytes(0) + bytes - 1) / bytes; }
+
+    int64_t elements, width;
+    int parts;
+    int64_t bytes;  // of a whole piece
+  };
+
+  template <typename Body>
+  void for_others(Body&& body) const {
+    for (int other = 0; other < size_; ++other)
+      if (other != member_) body(other);
+  }
+
+  // The block to fill next, and those that all have filled after step().
+  std::byte* own_block() const { return window_.block(member_, steps_); }
+  const std::byte* filled_block(int member) const { return window_.block(member, steps_ - 1); }
+  // Where a block holds what goes to member `to`; its own place is for what goes to everybody.
+  int64_t place(int to) const { return to * piece_bytes_; }
+
+  void step(const Call& call);
+  [[noreturn]] void throw_missing(const Call& call);
+  void reduce_whole(const Call& call, std::byte* values);
+  void give_pieces(const std::byte* values, const Pieces& pieces, int64_t piece);
+  void add_own_piece(const Call& call, std::byte* values, const Pieces& pieces, int64_t piece);
+
+  std::unique_ptr<MpiGroup> group_;
+  int size_;
+  int member_;
+  Window window_;
+  int64_t piece_bytes_;
+  int64_t steps_ = 0;
+  std::vector<const std::byte*> parts_;
+};
+
+void WindowEnd::step(const Call& call) {
+  Header& own = window_.header(member_);
+  own.calls[steps_ % 2] = call;
+  own.filled.store(steps_ + 1, std::memory_order_release);
+  for_others([&](int other) {
+    Header& header = window_.header(other);
+    const auto filled = [&] { return header.filled.load(std::memory_order_acquire) > steps_; };
+    if (!filled() && !group_->process->polling().wait(group_->timeout_seconds, filled)) throw_missing(call);
+    const Call& others = header.calls[steps_ % 2];
+    const std::vector<int>& ranks = group_->members.ranks;
+    STRATA_CHECK(others == call, "in group '{}' rank {} calls {}, rank {} calls {}", group_->members.name,
+                 ranks[static_cast<size_t>(member_)], describe(call), ranks[static_cast<size_t>(other)],
+                 describe(others));
+  });
+  ++steps_;
+}
+
+void WindowEnd::throw_missing(const Call& call) {
+  group_->process->give_up();
+  std::vector<int> missing;
+  for_others([&](int other) {
+    if (window_.header(other).filled.load() <= steps_)
+      missing.push_back(group_->members.ranks[static_cast<size_t>(other)]);
+  });
+  throw_failed_run("{}: waited {} s for ranks {} of {}", group_->what(call), group_->timeout_seconds,
+                   fmt::join(missing, ", "), fmt::join(group_->members.ranks, ", "));
+}
+
+void WindowEnd::reduce_whole(const Call& call, std::byte* values) {
+  copy_bytes(values, own_block(), call.elements * dtype_bytes(call.dtype));
+  step(call);
+  for (int other = 0; other < size_; ++other)
+    parts_[static_cast<size_t>(other)] = other == member_ ? values : filled_block(other);
+  sum_parts(call.dtype, parts_, values, call.elements);
+}
+
+void WindowEnd::give_pieces(const std::byte* values, const Pieces& pieces, int64_t piece) {
+  for_others([&](int other) {
+    copy_bytes(values + pieces.begin(other, piece), own_block() + place(other), pieces.size(other, piece));
+  });
+}
+
+void WindowEnd::add_own_piece(const Call& call, std::byte* values, const Pieces& pieces, int64_t piece) {
+  std::byte* const own = values + pieces.begin(member_, piece);
+  for (int other = 0; other < size_; ++other)
+    parts_[static_cast<size_t>(other)] = other == member_ ? own : filled_block(other) + place(member_);
+  sum_parts(call.dtype, parts_, own, pieces.size(member_, piece) / pieces.width);
+}
+
+// The sum of a piece is given to everybody in the step after it was made, beside the next piece's values.
+void WindowEnd::all_reduce(DType dtype, std::byte* values, int64_t elements) {
+  const Call call = {CallKind::kAllReduce, dtype, 0, elements};
+  if (elements * dtype_bytes(dtype) <= kSmallReduce) return reduce_whole(call, values);
+  const Pieces pieces = {elements, dtype_bytes(dtype), size_, piece_bytes_};
+  for (int64_t piece = 0; piece <= pieces.count(); ++piece) {
+    if (piece < pieces.count()) give_pieces(values, pieces, piece);
+    step(call);
+    if (piece < pieces.count()) {
+      add_own_piece(call, values, pieces, piece);
+      copy_bytes(values + pieces.begin(member_, piece), own_block() + place(member_), pieces.size(member_, piece));
+    }
+    if (piece > 0)
+      for_others([&](int other) {
+        copy_bytes(filled_block(other) + place(other), values + pieces.begin(other, piece - 1),
+                   pieces.size(other, piece - 1));
+      });
+  }
+}
+
+void WindowEnd::reduce_scatter(DType dtype, std::byte* values, int64_t elements) {
+  const Call call = {CallKind::kReduceScatter, dtype, 0, elements};
+  const Pieces pieces = {elements, dtype_bytes(dtype), size_, piece_bytes_};
+  for (int64_t piece = 0; piece < pieces.count(); ++piece) {
+    give_pieces(values, pieces, piece);
+    step(call);
+    add_own_piece(call, values, pieces, piece);
+  }
+}
+
+void WindowEnd::all_gather(DType dtype, std::byte* values, int64_t elements) {
+  const Call call = {CallKind::kAllGather, dtype, 0, elements};
+  const Pieces pieces = {elements, dtype_bytes(dtype), size_, kBlockBytes};
+  for (int64_t piece = 0; piece < pieces.count(); ++piece) {
+    copy_bytes(values + pieces.begin(member_, piece), own_block(), pieces.size(member_, piece));
+    step(call);
+    for_others([&](int other) {
+      copy_bytes(filled_block(other), values + pieces.begin(other, piece), pieces.size(other, piece));
+    });
+  }
+}
+
+void WindowEnd::all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) {
+  const Call call = {CallKind::kAllToAll, dtype, 0, elements};
+  const Pieces pieces = {elements, dtype_bytes(dtype), size_, piece_bytes_};
+  copy_bytes(send + pieces.begin(member_, 0), receive + pieces.begin(member_, 0), pieces.part_bytes(member_));
+  for (int64_t piece = 0; piece < pieces.count(); ++piece) {
+    give_pieces(send, pieces, piece);
+    step(call);
+    for_others([&](int other) {
+      copy_bytes(filled_block(other) + place(member_), receive + pieces.begin(other, piece), pieces.size(other, piece));
+    });
+  }
+}
+
+void WindowEnd::broadcast(int from_member, std::span<std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  const Call call = {CallKind::kBroadcast, DType::kU8, from_member, size};
+  for (int64_t begin = 0; begin < size; begin += kBlockBytes) {
+    const int64_t count = std::min(kBlockBytes, size - begin);
+    if (member_ == from_member) copy_bytes(bytes.data() + begin, own_block(), count);
+    step(call);
+    if (member_ != from_member) copy_bytes(filled_block(from_member), bytes.data() + begin, count);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<GroupEnd> make_window_end(std::unique_ptr<MpiGroup> group) {
+  return std::make_unique<WindowEnd>(std::move(group));
+}
+
+}  // namespace strata

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Case B73: whatever happens to one rank of four, all ranks are gone within 10 s, the exit code is not 0 and the message
+names what happened. Usage: faults_test.py MPIEXEC FAULTS"""
+import subprocess
+import sys
+import time
+import unittest
+
+MPIEXEC, FAULTS = sys.argv.pop(1), sys.argv.pop(1)
+SECONDS = 10
+
+
+class Faults(unittest.TestCase):
+    def ended(self, path, what, *messages):
+        begin = time.monotonic()
+        done = subprocess.run([MPIEXEC, "-n", "4", FAULTS, path, what], capture_output=True, text=True,
+                              timeout=6 * SECONDS)
+        self.assertLess(time.monotonic() - begin, SECONDS, what)
+        self.assertNotEqual(done.returncode, 0, what)
+        for message in messages:
+            self.assertIn(message, done.stdout + done.stderr, what)
+
+    def both(self, what, *messages):
+        for path in ("shared", "messages"):
+            with self.subTest(path=path):
+                self.ended(path, what, *messages)
+
+    def test_throws(self):
+        self.both("throw", "the disk is full")
+
+    def test_is_killed(self):
+        self.both("kill")
+
+    def test_terminates(self):
+        self.both("terminate")
+
+    def test_aborts(self):
+        self.both("abort", "strata: rank 1 ended the run: the disk is full")
+
+    def test_does_not_come(self):
+        self.both("absent", "all-reduce of 100000 f32 in group 'world': waited 0.5 s for ranks 1")
+
+    def test_does_not_make_the_group(self):
+        self.both("no-group", "rank 0: making group 'world': waited 0.5 s for ranks 1")
+
+    def test_does_not_send(self):
+        self.both("no-receiver", "receive of 8 bytes on lane 3: waited 0.5 s for ranks 1")
+
+    def test_sends_another_size(self):
+        self.both("message-sizes", "receive of 16 bytes on lane 3: 8 bytes from rank 1 where 16 were expected")
+
+    def test_calls_with_another_size(self):
+        self.ended("shared", "sizes", "rank 1 calls all-reduce of 100000 f32", "calls all-reduce of 100004 f32")
+
+
+if __name__ == "__main__":
+    unittest.main()
