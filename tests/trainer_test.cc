@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "strata/data/sampler.h"
+#include "strata/hf/model_folder.h"
 #include "strata/train/evaluation.h"
 #include "tests/tiny_run.h"
 
@@ -132,6 +133,34 @@ TEST(Trainer, EvaluationSurvivesReloading) {
     EXPECT_EQ(from_folder.evaluate(), validation);
     EXPECT_EQ(parameters(from_folder), live);
   }
+}
+
+// The model folder is written from the newest checkpoint, whichever the last step left or a resumed run found: the
+// bytes are those of the masters in memory.
+TEST(Trainer, TheModelFolderIsTheTrainedModel) {
+  for (Precision precision : kPrecisions) {
+    TinyRun run;
+    run.config.model.precision = precision;
+    run.config.train.save_every = 4;
+    run.config.train.keep_last = 1;
+    train(run.config);
+    const std::string trained = read_bytes(run.run_folder() / "model" / "model.safetensors");
+    Trainer trainer(run.config);
+    const Workload& workload = trainer.workload();
+    const auto source = [&](int layer, int parameter) { return trainer.executor().master(layer, parameter); };
+    write_model_folder(run.folder() / "memory", {workload.model, workload.layers, source, DType::kF32, {}},
+                       ExistingTarget::kRefuse);
+    EXPECT_TRUE(read_bytes(run.folder() / "memory" / "model.safetensors") == trained);
+    std::filesystem::remove_all(run.run_folder() / "model");
+    EXPECT_NE(trainer.train().model_folder, "");  // nothing is left to train
+    EXPECT_TRUE(read_bytes(run.run_folder() / "model" / "model.safetensors") == trained);
+  }
+}
+
+TEST(TrainerDeathTest, ThereIsNoModelBeforeTheFirstCheckpoint) {
+  TinyRun run;
+  Trainer trainer(run.config);
+  EXPECT_DEATH(trainer.write_model(), "there is no checkpoint to write a model from");
 }
 
 TEST(Trainer, PrecisionMayChange) {

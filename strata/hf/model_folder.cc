@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/hf/model_folder.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kWeights = "model.safetensors";
+constexpr int64_t kPieceElements = int64_t{1} << 18;
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 // transformers 5 reads "dtype", 4 reads "torch_dtype".
@@ -36,22 +38,34 @@ json generation_config(const ModelSpec& model) {
           {"eos_token_id", config.at("eos_token_id")}};
 }
 
+// In pieces: the whole of another type or order would be a second copy of the tensor.
+void write_part(SafetensorsWriter& writer, const HubTensor& tensor, const TensorView& values, bool transposed,
+                DType dtype) {
+  if (!transposed && values.dtype == dtype && values.contiguous())
+    return writer.write(tensor.name,
+                        {values.data, static_cast<size_t>(values.num_elements() * dtype_bytes(values.dtype))});
+  const int64_t lines = transposed ? values.cols : values.rows, line = transposed ? values.rows : values.cols;
+  const int64_t piece = std::max<int64_t>(1, kPieceElements / line);
+  for (int64_t begin = 0; begin < lines; begin += piece) {
+    const int64_t count = std::min(piece, lines - begin);
+    const TensorView some = transposed ? values.slice_cols(begin, count) : values.slice_rows(begin, count);
+    writer.append(tensor.name, encode_part(some, transposed, dtype));
+  }
+}
+
 void write_weights(const fs::path& path, const ModelFolder& contents) {
   const std::vector<HubTensor> tensors = hub_tensors(contents.layers);
   std::vector<SafetensorsEntry> entries;
   for (const HubTensor& tensor : tensors) entries.push_back({tensor.name, contents.dtype, tensor.shape});
   SafetensorsWriter writer(path, entries);
+  TensorView values;
   for (const HubTensor& tensor : tensors) {
     const ParameterDecl& parameter = contents.layers[tensor.layer].parameters[tensor.parameter];
-    const HubPart& part = parameter.hub[tensor.part];
-    const TensorView values = contents.source(tensor.layer, tensor.parameter);
+    if (tensor.part == 0) values = contents.source(tensor.layer, tensor.parameter);
     STRATA_CHECK(values.rows == parameter.rows && values.cols == parameter.cols, "{} is {} x {}, not {} x {}",
                  parameter.name, values.rows, values.cols, parameter.rows, parameter.cols);
-    const TensorView rows = part_of(values, parameter, part);
-    if (!part.transposed && rows.dtype == contents.dtype && rows.contiguous())
-      writer.write(tensor.name, {rows.data, static_cast<size_t>(rows.num_elements() * dtype_bytes(rows.dtype))});
-    else
-      writer.write(tensor.name, encode_part(rows, part.transposed, contents.dtype));
+    const HubPart& part = parameter.hub[tensor.part];
+    write_part(writer, tensor, part_of(values, parameter, part), part.transposed, contents.dtype);
   }
   writer.commit();
 }

@@ -16,7 +16,7 @@
 
 namespace strata {
 
-// The values of a parameter, (rows, cols), f32 or bf16; valid until the next call.
+// The values of a parameter, (rows, cols), f32 or bf16; valid until the next call. Asked for each once.
 using ParameterSource = std::function<TensorView(int layer, int parameter)>;
 // Takes the values of a parameter, (rows, cols), f32; valid during the call.
 using ParameterSink = std::function<void(int layer, int parameter, const TensorView& values)>;

@@ -107,6 +107,45 @@ TEST(ModelFolder, RoundTripIsBitEqual) {
     }
 }
 
+// What is not wanted is not read: here every tensor of one layer.
+TEST(ModelFolder, ReadsWhatIsWanted) {
+  TemporaryFolder folder;
+  Weights written(tiny_llama(true));
+  written.fill(DType::kF32);
+  write_model_folder(folder / "model", written.folder(DType::kF32), ExistingTarget::kRefuse);
+  std::map<std::pair<size_t, size_t>, std::vector<float>> read;
+  read_model_weights(
+      folder / "model", written.model, written.layers,
+      [&](int layer, int parameter, const TensorView& values) {
+        const auto* first = values.row<float>(0);
+        read[{static_cast<size_t>(layer), static_cast<size_t>(parameter)}].assign(first, first + values.num_elements());
+      },
+      [](int layer, int) { return layer == 1; });
+  std::erase_if(written.tensors, [](const auto& entry) { return entry.first.first != 1; });
+  EXPECT_EQ(read, written.tensors);
+}
+
+// Larger than the pieces in which it is written, which no border of them divides.
+TEST(ModelFolder, WritesInPieces) {
+  ModelSpec model = tiny_gpt2(true);
+  model.ffn = 23'000;  // 12 x 23,000 elements
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    TemporaryFolder folder;
+    Weights written(model), read(model);
+    written.fill(dtype);
+    int64_t asked = 0;
+    ModelFolder contents = written.folder(dtype);
+    contents.source = [&](int layer, int parameter) {
+      ++asked;
+      return written.view(layer, parameter);
+    };
+    write_model_folder(folder / "model", contents, ExistingTarget::kRefuse);
+    EXPECT_EQ(asked, static_cast<int64_t>(written.tensors.size()));
+    read.read(folder / "model");
+    EXPECT_EQ(read.tensors, written.tensors);
+  }
+}
+
 TEST(ModelFolder, Gpt2StoresInputsFirst) {
   TemporaryFolder folder;
   Weights weights(tiny_gpt2(true));

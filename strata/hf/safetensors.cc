@@ -215,15 +215,27 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
 
 void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> bytes) {
   const auto found = places_.find(name);
-  STRATA_CHECK(found != places_.end() && !found->second.written, "tensor {} is not expected", name);
+  STRATA_CHECK(found != places_.end() && found->second.written_bytes == 0, "tensor {} is not expected", name);
   STRATA_CHECK(static_cast<int64_t>(bytes.size()) == found->second.num_bytes, "tensor {} has {} bytes, not {}", name,
                found->second.num_bytes, bytes.size());
-  file_.pwrite(bytes, found->second.offset);
-  found->second.written = true;
+  append(name, bytes);
+}
+
+void SafetensorsWriter::append(const std::string& name, std::span<const std::byte> bytes) {
+  const auto found = places_.find(name);
+  STRATA_CHECK(found != places_.end(), "tensor {} is not expected", name);
+  Place& place = found->second;
+  const auto size = static_cast<int64_t>(bytes.size());
+  STRATA_CHECK(size <= place.num_bytes - place.written_bytes, "{} bytes after {} of the {} of tensor {}", size,
+               place.written_bytes, place.num_bytes, name);
+  file_.pwrite(bytes, place.offset + place.written_bytes);
+  place.written_bytes += size;
 }
 
 void SafetensorsWriter::commit() {
-  for (const auto& [name, place] : places_) STRATA_CHECK(place.written, "tensor {} was not written", name);
+  for (const auto& [name, place] : places_)
+    STRATA_CHECK(place.written_bytes == place.num_bytes, "{} of {} bytes of tensor {} were written",
+                 place.written_bytes, place.num_bytes, name);
   file_.commit();
 }
 

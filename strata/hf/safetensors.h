@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing .safetensors. The reader maps the file and validates all of its header before anything is used:
-// sizes, names, dtypes, and that the tensors tile the data without overlap or hole. The writer takes whole tensors in
-// any order, never holds one, and the file appears complete or not at all. Errors name the file and the tensor.
+// sizes, names, dtypes, and that the tensors tile the data without overlap or hole. The writer takes tensors in any
+// order, whole or in pieces, never holds one, and the file appears complete or not at all. Errors name the file and the
+// tensor.
 #pragma once
 
 #include <cstddef>
@@ -57,6 +58,8 @@ class SafetensorsWriter {
 
   // The whole tensor; each once, in any order.
   void write(const std::string& name, std::span<const std::byte> bytes);
+  // Its next bytes.
+  void append(const std::string& name, std::span<const std::byte> bytes);
   // Every tensor is written. Call once.
   void commit();
   int64_t file_bytes() const { return file_bytes_; }
@@ -65,7 +68,7 @@ class SafetensorsWriter {
   struct Place {
     int64_t offset = 0;
     int64_t num_bytes = 0;
-    bool written = false;
+    int64_t written_bytes = 0;
   };
   AtomicFile file_;
   std::map<std::string, Place> places_;

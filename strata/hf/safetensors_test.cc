@@ -162,10 +162,16 @@ using SafetensorsDeathTest = SafetensorsTest;
 
 TEST_F(SafetensorsDeathTest, MissingOrWrongTensorsAreBugs) {
   SafetensorsWriter writer(path_, {{"a", DType::kF32, {1}}});
-  EXPECT_DEATH(writer.commit(), "tensor a was not written");
+  EXPECT_DEATH(writer.commit(), "0 of 4 bytes of tensor a were written");
   EXPECT_DEATH(writer.write("b", {}), "tensor b is not expected");
+  EXPECT_DEATH(writer.append("b", {}), "tensor b is not expected");
   EXPECT_DEATH(writer.write("a", {}), "tensor a has 4 bytes, not 0");
   EXPECT_DEATH(SafetensorsWriter(path_, {{"a", DType::kF32, {1}}, {"a", DType::kF32, {1}}}), "two tensors called a");
+  const std::byte piece[3] = {};
+  writer.append("a", piece);
+  EXPECT_DEATH(writer.append("a", piece), "3 bytes after 3 of the 4 of tensor a");
+  EXPECT_DEATH(writer.write("a", piece), "tensor a is not expected");
+  EXPECT_DEATH(writer.commit(), "3 of 4 bytes of tensor a");
 }
 
 }  // namespace

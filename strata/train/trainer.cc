@@ -8,6 +8,7 @@
 #include "strata/base/error.h"
 #include "strata/base/log.h"
 #include "strata/base/units.h"
+#include "strata/ckpt/checkpoint_parameters.h"
 #include "strata/data/sampler.h"
 #include "strata/device/process_memory.h"
 #include "strata/hf/model_folder.h"
@@ -92,6 +93,7 @@ void Trainer::load_or_initialize() {
 
 void Trainer::resume(const CheckpointInfo& checkpoint) {
   state_ = read_checkpoint(checkpoint, states());
+  checkpoint_ = checkpoint.folder;
   const std::string fingerprint = checksum_hex(corpus_.train->fingerprint());
   if (state_.data_fingerprint != fingerprint)
     throw_bad_input(
@@ -266,13 +268,18 @@ void Trainer::save() {
     executor().run(workload_->save(), {},
                    [&](int64_t offset, std::span<const std::byte> bytes) { file.write(offset, bytes); });
   });
+  checkpoint_ = checkpoint_path(config.run.directory, state_.step);
   remove_old_checkpoints(config.run.directory, state_.step, config.train.keep_last);
 }
 
 std::string Trainer::write_model() {
+  STRATA_CHECK(!checkpoint_.empty(), "there is no checkpoint to write a model from");
+  const CheckpointInfo checkpoint = open_known_checkpoint(checkpoint_);
+  CheckpointParameters parameters(checkpoint);
+  const std::vector<LayerDecl>& layers = workload_->layers;
   ModelFolder contents{workload_->model,
-                       workload_->layers,
-                       [&](int layer, int parameter) { return executor().master(layer, parameter); },
+                       layers,
+                       [&](int layer, int index) { return parameters.read(layers[layer].parameters[index]); },
                        DType::kF32,
                        {}};
   if (corpus_.tokenizer)

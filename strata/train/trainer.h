@@ -50,6 +50,7 @@ class Trainer {
   StepMetrics step_on(const BatchSheet& sheet);
   double evaluate();
   void save();
+  // Writes the model folder from the newest checkpoint: the run has saved or resumed.
   std::string write_model();
 
  private:
@@ -76,6 +77,7 @@ class Trainer {
   Corpus corpus_;
   std::unique_ptr<ModelInstance> instance_;
   TrainerState state_;
+  std::string checkpoint_;  // the newest
   int64_t max_steps_ = 0;
   int64_t bad_steps_in_a_row_ = 0;
   double peak_flops_ = 0;
