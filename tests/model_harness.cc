@@ -3,12 +3,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 #include "strata/base/random.h"
 #include "strata/model/segment.h"
+#include "strata/program/parts.h"
 #include "strata/train/initialize.h"
 
 namespace strata::testing {
+namespace {
+
+constexpr double kSecondsToWait = 60;
+
+}  // namespace
 
 std::vector<float> copy_values(const TensorView& view) {
   std::vector<float> values;
@@ -20,9 +29,22 @@ std::vector<float> copy_values(const TensorView& view) {
 }
 
 ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), layers_(declare_layers(options.model)) {
-  input_.model = options.model;
   input_.plan =
       single_rank_plan(options.model, options.activations, options.micro_batch, options.accumulation, options.threads);
+  build(nullptr);
+}
+
+ModelHarness::ModelHarness(const HarnessOptions& options, const Plan& plan, Comm& comm)
+    : options_(options), layers_(declare_layers(options.model)) {
+  input_.plan = plan;
+  input_.rank = comm.rank();
+  options_.threads = static_cast<int>(plan.threads);
+  build(&comm);
+}
+
+void ModelHarness::build(Comm* comm) {
+  const HarnessOptions& options = options_;
+  input_.model = options.model;
   input_.precision = options.precision;
   input_.optimizer = options.optimizer;
   input_.seq = options.seq;
@@ -32,16 +54,21 @@ ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), l
                                    {dtype, tokens, options.seq, options.threads});
   };
   programs_ = compile(input_, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave});
-  instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_);
+  instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_, comm);
   initialize_parameters(instance_->states(), options.seed, instance_->team());
   scalars().seed = options.seed;
 }
 
 void ModelHarness::fill(const std::vector<Document>& documents) {
   sheet_ = {};
-  size_t next = 0;
-  for (int64_t index = 0; index < options_.accumulation; ++index) {
-    const size_t end = std::min(documents.size(), next + static_cast<size_t>(options_.micro_batch));
+  for (const Document& document : documents) sheet_.num_tokens += static_cast<int64_t>(document.size()) - 1;
+  sheet_.counted = sheet_.num_tokens;
+  const Plan& plan = input_.plan;
+  const RankPlace rank = place_of_rank(plan, input_.rank);
+  for (int64_t index = 0; index < plan.accumulation; ++index) {
+    const auto first = static_cast<size_t>((index * rank.dp + rank.data) * plan.micro_batch);
+    const size_t next = std::min(documents.size(), first);
+    const size_t end = std::min(documents.size(), next + static_cast<size_t>(plan.micro_batch));
     int64_t tokens = 0;
     for (size_t document = next; document < end; ++document)
       tokens += static_cast<int64_t>(documents[document].size()) - 1;
@@ -60,10 +87,7 @@ void ModelHarness::fill(const std::vector<Document>& documents) {
       }
     }
     batch.offsets[end - next] = static_cast<int32_t>(place);
-    sheet_.num_tokens += tokens;
-    sheet_.counted += batch.counted;
     sheet_.micro_batches.push_back(batch);
-    next = end;
   }
 }
 
@@ -120,6 +144,50 @@ std::vector<std::byte> ModelHarness::state_bytes() {
   for (const std::vector<int>& states : programs_.state_booking)
     for (int booking : states) append(booking);
   return bytes;
+}
+
+void ModelHarness::collect_states(std::map<std::string, std::vector<float>>& whole) {
+  const Program& step = *programs_.find("step");
+  const std::vector<std::string_view> states = optimizer_states(input_.optimizer, input_.precision);
+  const RankPlace place = place_of_rank(input_.plan, input_.rank);
+  const auto add = [&](const Chunk& chunk, const std::string& suffix, const float* owned) {
+    for (const ChunkPart& part : owned_parts(layers_, chunk, place)) {
+      const ParameterDecl& parameter = layers_[part.layer].parameters[part.parameter];
+      std::vector<float>& values = whole[parameter.name + suffix];
+      values.resize(static_cast<size_t>(parameter.num_elements()));
+      for (const CommonRun& run : common_runs(whole_tensor(parameter.rows, parameter.cols), part.part))
+        std::copy_n(owned + part.place - chunk.owned_begin() + run.second, run.count, values.begin() + run.first);
+    }
+  };
+  for (size_t index = 0; index < programs_.chunks.size(); ++index) {
+    const Chunk& chunk = programs_.chunks[index];
+    if (!chunk.saved_here()) continue;
+    const auto data = [&](int booking) { return reinterpret_cast<float*>(executor().booking_data(step, booking)); };
+    if (input_.precision == Precision::kF32)
+      add(chunk, "", data(programs_.parameter_booking[index]) + chunk.owned_begin() - chunk.held_begin());
+    for (size_t state = 0; state < states.size(); ++state)
+      add(chunk, states[state] == "master" ? "" : fmt::format(":{}", states[state]),
+          data(programs_.state_booking[index][state]));
+  }
+}
+
+void run_ranks(int num_ranks, const std::function<void(int rank, Comm& comm)>& body) {
+  std::vector<std::unique_ptr<Comm>> comms = make_local_comms(num_ranks, kSecondsToWait);
+  std::vector<std::thread> threads;
+  std::exception_ptr first;
+  std::mutex mutex;
+  for (int rank = 0; rank < num_ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank, *comms[static_cast<size_t>(rank)]);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+        comms[static_cast<size_t>(rank)]->abort(error.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
 }
 
 ModelSpec tiny_gpt2(double dropout) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compiled model with a step program for tests: any documents in, losses, gradients and weights out.
+// A compiled model with a step program for tests: any documents in, losses, gradients and weights out. One rank, or one
+// of several under any plan.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,8 +31,11 @@ using Document = std::vector<int32_t>;
 class ModelHarness {
  public:
   explicit ModelHarness(const HarnessOptions& options);
+  // One rank of `plan`, which gives activations, batch sizes and threads. Called by all ranks.
+  ModelHarness(const HarnessOptions& options, const Plan& plan, Comm& comm);
 
-  // Documents fill the micro-batches in order, micro_batch to each.
+  // The documents of the global batch. They fill the micro-batches in order, micro_batch to each; with data
+  // parallelism a micro-batch of every data-parallel rank in turn.
   void fill(const std::vector<Document>& documents);
   // One step on what was filled; returns the mean loss. The scalars' step counts up.
   double step(double learning_rate);
@@ -51,8 +56,12 @@ class ModelHarness {
   std::map<std::string, std::vector<float>> gradients();
   // Bytes of all persistent parameters and optimizer states.
   std::vector<std::byte> state_bytes();
+  // Adds what this rank's optimizer owns of every tensor to whole tensors by name: master weights under the parameter's
+  // name, states under "<parameter>:<state>".
+  void collect_states(std::map<std::string, std::vector<float>>& whole);
 
  private:
+  void build(Comm* comm);
   HarnessOptions options_;
   std::vector<LayerDecl> layers_;
   CompileInput input_;
@@ -60,6 +69,9 @@ class ModelHarness {
   std::unique_ptr<ModelInstance> instance_;
   BatchSheet sheet_;
 };
+
+// Runs body(rank, comm) for every rank on a thread of its own; throws the first error of any rank.
+void run_ranks(int num_ranks, const std::function<void(int rank, Comm& comm)>& body);
 
 // 2 layers, width 32, 4 heads, vocabulary 97, 16 positions: the tiny decoder of the tests. kv_heads below 4 gives a
 // Llama shape.

@@ -49,16 +49,21 @@ std::vector<OwnedRange> owned_ranges(const Chunk& chunk, const std::vector<Layer
 }  // namespace
 
 Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
-                   std::span<std::byte> arena, Team& team)
-    : input_(input), layers_(layers), set_(set), arena_(arena), team_(team), origin_us_(now_us()) {
+                   std::span<std::byte> arena, Team& team, Comm* comm)
+    : input_(input),
+      layers_(layers),
+      set_(set),
+      arena_(arena),
+      team_(team),
+      communication_(input, set, arena, comm),
+      origin_us_(now_us()),
+      queues_(set.programs, [comm](const std::string& reason) {
+        if (comm != nullptr) comm->abort(reason);
+      }) {
   STRATA_CHECK(!set.programs.empty() &&
                    static_cast<int64_t>(arena.size()) >= set.arena_bytes[static_cast<size_t>(Tier::kDevice)],
                "arena of {} bytes is too small", arena.size());
-  for (const Program& program : set.programs)
-    for (const Instruction& instruction : program.instructions)
-      if (instruction.op == Op::kCollective || instruction.op == Op::kSend || instruction.op == Op::kRecv)
-        throw_bad_input("the plan has {} ranks; this program runs one rank: use a plan with num_ranks 1",
-                        input.plan.num_ranks);
+  for (const LayerPlan& plan : input.plan.layers) parts_.push_back(tensor_parallel_part(input.model, plan.tp));
   const Program& any = set.programs.front();
   scalars_ = new (booking_data(any, set.scalars_booking)) StepScalars();
   norms_ = {reinterpret_cast<double*>(booking_data(any, set.norms_booking)),
@@ -88,12 +93,19 @@ MicroBatchStorage Executor::decode_storage() const {
 }
 
 void Executor::run(const Program& program, const BatchSheet& sheet, const CopyOut& copy_out) {
-  for (const Instruction& instruction : program.instructions) {
-    if (instruction.if_finite && !scalars_->finite) continue;
-    const double start = times_ == nullptr ? 0.0 : now_us();
-    run_instruction(program, instruction, sheet, copy_out);
-    if (times_ != nullptr) times_->push_back({&instruction, start - origin_us_, now_us() - start});
-  }
+  const auto execute = [&](const Instruction& instruction) { run_timed(program, instruction, sheet, copy_out); };
+  if (input_.plan.overlap && queues_.has_several(program)) return queues_.run(program, execute);
+  for (const Instruction& instruction : program.instructions) execute(instruction);
+}
+
+void Executor::run_timed(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
+                         const CopyOut& copy_out) {
+  if (instruction.if_finite && !scalars_->finite) return;
+  const double start = times_ == nullptr ? 0.0 : now_us();
+  run_instruction(program, instruction, sheet, copy_out);
+  if (times_ == nullptr) return;
+  const std::lock_guard lock(times_mutex_);
+  times_->push_back({&instruction, start - origin_us_, now_us() - start});
 }
 
 void Executor::run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
@@ -108,17 +120,24 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
       STRATA_CHECK(copy_out != nullptr && from.bytes == to.bytes, "copy of {} to {}", from.name, to.name);
       return copy_out(to.offset, arena_.subspan(from.offset, from.bytes));
     }
-    default: STRATA_CHECK(false, "{} in a program for one rank", op_name(instruction.op));
+    case Op::kCollective:
+    case Op::kSend:
+    case Op::kRecv: {
+      const bool of_batch = instruction.chunk < 0 && instruction.micro_batch >= 0;
+      return communication_.run(program, instruction,
+                                of_batch ? sheet.micro_batches[instruction.micro_batch].num_tokens() : 0);
+    }
   }
 }
 
-TensorView Executor::tensor_view(const Program& program, const Use& use, const LayerDecl& layer, int64_t tokens) const {
-  const TensorDecl& decl = layer.tensors[use.index];
+TensorView Executor::tensor_view(const Program& program, const Use& use, int layer, int64_t tokens) const {
+  const TensorDecl& decl = layers_[layer].tensors[use.index];
   const Booking& booking = program.bookings[use.booking];
   const DType dtype = decl.f32 ? DType::kF32 : storage();
+  const int64_t width = decl.layout == Layout::kSharded ? decl.width / input_.plan.layers[layer].tp : decl.width;
   const bool whole = booking.kind == BookingKind::kCache;  // its rows are its capacity
-  const int64_t rows = whole ? booking.bytes / (decl.width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
-  return {arena_.data() + booking.offset, dtype, rows, decl.width};
+  const int64_t rows = whole ? booking.bytes / (width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
+  return {arena_.data() + booking.offset, dtype, rows, width};
 }
 
 void Executor::run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch) {
@@ -128,10 +147,19 @@ void Executor::run_layer(const Program& program, const Instruction& instruction,
   if (workspace != nullptr)
     scratch = {booking_data(program, workspace->booking),
                static_cast<size_t>(program.bookings[workspace->booking].bytes)};
-  SegmentCall call{input_.model,           layer, instruction.layer, instruction.segment, instruction.direction,
-                   instruction.recomputed, batch, *scalars_,         {team_, scratch}};
+  SegmentCall call{parts_[instruction.layer],
+                   set_.rank % input_.plan.layers[instruction.layer].tp,
+                   layer,
+                   instruction.layer,
+                   instruction.segment,
+                   instruction.direction,
+                   instruction.recomputed,
+                   batch,
+                   *scalars_,
+                   {team_, scratch}};
   for (const Use& use : instruction.uses) {
-    if (use.role == Role::kTensor) call.tensors[use.index] = tensor_view(program, use, layer, batch.num_tokens());
+    if (use.role == Role::kTensor)
+      call.tensors[use.index] = tensor_view(program, use, instruction.layer, batch.num_tokens());
     if (use.role != Role::kParameter && use.role != Role::kGradient) continue;
     const Slot& slot = slots_[instruction.layer][use.index];
     const DType dtype = use.role == Role::kParameter ? storage() : DType::kF32;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a rank's programs: binds every instruction's bookings to memory and calls the function it names. Contains no
-// decisions: predicates and numbers come from the table of scalars. One rank has one queue that matters, so
-// instructions run in list order, which respects every wait; programs with communication are refused. One caller at a
-// time; complete on return.
+// decisions: predicates and numbers come from the table of scalars. Where the plan overlaps, every queue of a program
+// has a thread; otherwise instructions run in list order, which respects every wait and lets the programs of all ranks
+// run to the end. One caller at a time; with several ranks every rank runs the same program. Complete on return.
 #pragma once
 
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "strata/exec/communication.h"
+#include "strata/exec/queues.h"
 #include "strata/kernels/kernels.h"
 #include "strata/optim/update.h"
 #include "strata/program/compile.h"
@@ -25,10 +27,10 @@ struct InstructionTime {
 
 class Executor {
  public:
-  // `arena` is the device tier: set.arena_bytes bytes, zeroed, 64-byte aligned. All references must outlive the
-  // executor.
+  // `arena` is the device tier: set.arena_bytes bytes, zeroed, 64-byte aligned. `comm` is this rank's end, or null when
+  // there is one rank. All references must outlive the executor. Called by all ranks.
   Executor(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
-           std::span<std::byte> arena, Team& team);
+           std::span<std::byte> arena, Team& team, Comm* comm);
 
   StepScalars& scalars() { return *scalars_; }
   std::span<double> norms() { return norms_; }
@@ -43,8 +45,8 @@ class Executor {
   // Records of every instruction from now on; empty vector pointer: off.
   void record_times(std::vector<InstructionTime>* times) { times_ = times; }
 
-  // Views of live state, for loading, export and tests: one whole parameter (storage precision), its f32 master, its
-  // gradient as the last step left it (valid until the next program runs).
+  // Views of live state, for loading, export and tests: one parameter as this rank holds it (storage precision; not
+  // sharded), its f32 master, its gradient as the last step left it (valid until the next program runs).
   TensorView parameter(int layer, int index) const;
   TensorView master(int layer, int index) const;
   TensorView gradient(const Program& step, int layer, int index) const;
@@ -61,12 +63,14 @@ class Executor {
     int64_t rows = 0, cols = 0;
   };
 
+  void run_timed(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
+                 const CopyOut& copy_out);
   void run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
                        const CopyOut& copy_out);
   void run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch);
   void run_scalar(const Program& program, const Instruction& instruction);
   void run_update(const Program& program, const Instruction& instruction);
-  TensorView tensor_view(const Program& program, const Use& use, const LayerDecl& layer, int64_t tokens) const;
+  TensorView tensor_view(const Program& program, const Use& use, int layer, int64_t tokens) const;
   DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
 
   const CompileInput& input_;
@@ -74,13 +78,17 @@ class Executor {
   const ProgramSet& set_;
   std::span<std::byte> arena_;
   Team& team_;
+  Communication communication_;
+  std::vector<ModelSpec> parts_;  // by layer: what this rank computes with
   StepScalars* scalars_ = nullptr;
   std::span<double> norms_;
   std::vector<std::vector<Slot>> slots_;               // by layer and parameter
   std::vector<std::vector<OwnedRange>> owned_ranges_;  // by chunk
   std::vector<std::string> tensor_names_;
   std::vector<InstructionTime>* times_ = nullptr;
+  std::mutex times_mutex_;
   double origin_us_ = 0;
+  QueueThreads queues_;
 };
 
 }  // namespace strata

@@ -126,7 +126,9 @@ struct AttentionArgs {
   int64_t head_dim = 0;
   std::span<const int32_t> q_offsets;
   std::span<const int32_t> kv_offsets;
-  Dropout dropout;  // on the probabilities; the column of the counter is head * 2^32 + key index inside the sequence
+  // On the probabilities; the column of the counter is (first_head + head) * 2^32 + key index inside the sequence.
+  Dropout dropout;
+  int64_t first_head = 0;  // of the whole model's query heads, where these are a part
 };
 // out (tokens_q, heads*head_dim), lse (tokens_q, heads) f32: log of the sum of exp of the scaled scores.
 void attention_forward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k,

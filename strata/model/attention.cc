@@ -25,22 +25,24 @@ void turn(const SegmentCall& call, const TensorView& qkv, int direction) {
 }
 
 kernels::AttentionArgs core_args(const SegmentCall& call) {
-  return {call.model.heads,    call.model.kv_heads,
-          call.model.head_dim, call.batch.offsets,
-          call.batch.offsets,  site_dropout(call, DropoutSite::kAttention, call.model.attention_dropout)};
+  return {call.model.heads,
+          call.model.kv_heads,
+          call.model.head_dim,
+          call.batch.offsets,
+          call.batch.offsets,
+          site_dropout(call, DropoutSite::kAttention, call.model.attention_dropout),
+          call.tensor_rank * call.model.heads};
 }
 
 void qkv_forward(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
   const auto& w = call.parameters;
-  const TensorView norm_bias = p.norm_bias < 0 ? TensorView() : w[p.norm_bias];
   if (call.direction == Direction::kRecompute)
-    return kernels::norm_apply(call.context, call.model.norm, t[kX], w[p.norm_weight], norm_bias, t[kStats],
-                               t[kNormed]);
-  kernels::norm_forward(call.context, call.model.norm, call.model.norm_eps, t[kX], w[p.norm_weight], norm_bias,
-                        t[kNormed], t[kStats]);
-  kernels::linear_forward(call.context, t[kNormed], w[p.qkv_weight], p.qkv_bias < 0 ? TensorView() : w[p.qkv_bias],
-                          t[kQkv]);
+    return kernels::norm_apply(call.context, call.model.norm, t[kX], w[p.norm_weight], call.parameter(p.norm_bias),
+                               t[kStats], t[kNormed]);
+  kernels::norm_forward(call.context, call.model.norm, call.model.norm_eps, t[kX], w[p.norm_weight],
+                        call.parameter(p.norm_bias), t[kNormed], t[kStats]);
+  kernels::linear_forward(call.context, t[kNormed], w[p.qkv_weight], call.parameter(p.qkv_bias), t[kQkv]);
   turn(call, t[kQkv], 1);
 }
 
@@ -48,16 +50,16 @@ void qkv_backward_input(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
   kernels::linear_backward_input(call.context, t[kDqkv], call.parameters[p.qkv_weight], t[kDnormed]);
   kernels::norm_backward_input(call.context, call.model.norm, t[kDnormed], t[kX], call.parameters[p.norm_weight],
-                               t[kStats], t[kDy], t[kDx]);
+                               t[kStats], call.adds_once() ? t[kDy] : TensorView(), t[kDx]);
 }
 
 void qkv_backward_weight(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
   const auto& g = call.gradients;
-  kernels::linear_backward_weight(call.context, t[kDqkv], t[kNormed], g[p.qkv_weight],
-                                  p.qkv_bias < 0 ? TensorView() : g[p.qkv_bias], call.gradient_write[p.qkv_weight]);
+  kernels::linear_backward_weight(call.context, t[kDqkv], t[kNormed], g[p.qkv_weight], call.gradient(p.qkv_bias),
+                                  call.gradient_write[p.qkv_weight]);
   kernels::norm_backward_weight(call.context, call.model.norm, t[kDnormed], t[kX], t[kStats], g[p.norm_weight],
-                                p.norm_bias < 0 ? TensorView() : g[p.norm_bias], call.gradient_write[p.norm_weight]);
+                                call.gradient(p.norm_bias), call.gradient_write[p.norm_weight]);
 }
 
 void core_forward(const SegmentCall& call) {
@@ -95,23 +97,10 @@ void core_decode(const SegmentCall& call) {
                              call.tensors[kAttended], call.tensors[kLse]);
 }
 
-void output_forward(const SegmentCall& call, const AttentionParameters& p) {
+void output(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
-  kernels::linear_forward(call.context, t[kAttended], call.parameters[p.output_weight],
-                          p.output_bias < 0 ? TensorView() : call.parameters[p.output_bias], t[kY]);
-  kernels::add_residual(call.context, site_dropout(call, DropoutSite::kAttentionOutput, call.model.residual_dropout),
-                        t[kY], t[kX], t[kY]);
-}
-
-void output_backward(const SegmentCall& call, const AttentionParameters& p) {
-  const auto& t = call.tensors;
-  const MaskedGradient masked = mask_gradient(call, DropoutSite::kAttentionOutput, t[kDy]);
-  if (call.direction == Direction::kBackwardInput)
-    kernels::linear_backward_input(masked.context, masked.view, call.parameters[p.output_weight], t[kDattended]);
-  else
-    kernels::linear_backward_weight(masked.context, masked.view, t[kAttended], call.gradients[p.output_weight],
-                                    p.output_bias < 0 ? TensorView() : call.gradients[p.output_bias],
-                                    call.gradient_write[p.output_weight]);
+  residual_projection(call, {DropoutSite::kAttentionOutput, p.output_weight, p.output_bias, t[kAttended], t[kX], t[kY],
+                             t[kDy], t[kDattended]});
 }
 
 }  // namespace
@@ -126,7 +115,7 @@ void attention(const SegmentCall& call) {
     case attention_segment::kCore:
       if (call.direction == Direction::kDecode) return core_decode(call);
       return forward ? core_forward(call) : core_backward(call);
-    default: return forward ? output_forward(call, p) : output_backward(call, p);
+    default: return output(call, p);
   }
 }
 

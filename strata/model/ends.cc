@@ -11,9 +11,9 @@ void embedding(const SegmentCall& call) {
   const bool learned = p.position >= 0;
   if (call.direction == Direction::kForward)
     return kernels::embedding_forward(call.context, call.batch.ids, call.batch.positions, call.parameters[p.token],
-                                      learned ? call.parameters[p.position] : TensorView(), dropout, call.tensors[kX]);
+                                      call.parameter(p.position), dropout, call.tensors[kX]);
   kernels::embedding_backward(call.context, call.batch.ids, call.batch.positions, call.tensors[kDx], dropout,
-                              call.gradients[p.token], learned ? call.gradients[p.position] : TensorView(),
+                              call.gradients[p.token], call.gradient(p.position),
                               call.gradient_write[p.token],
                               learned ? call.gradient_write[p.position] : kernels::Write::kSet);
 }
@@ -24,18 +24,18 @@ using namespace head_tensor;
 
 void final_norm(const SegmentCall& call, const HeadParameters& p) {
   kernels::norm_forward(call.context, call.model.norm, call.model.norm_eps, call.tensors[kX],
-                        call.parameters[p.norm_weight], p.norm_bias < 0 ? TensorView() : call.parameters[p.norm_bias],
-                        call.tensors[kNormed], call.tensors[kStats]);
+                        call.parameters[p.norm_weight], call.parameter(p.norm_bias), call.tensors[kNormed],
+                        call.tensors[kStats]);
 }
 
-void loss_backward(const SegmentCall& call, const HeadParameters& p, const kernels::HeadArgs& args) {
+void loss_backward(const SegmentCall& call, const HeadParameters& p, const kernels::HeadArgs& args, double* loss_sum) {
   const auto& t = call.tensors;
   const auto& g = call.gradients;
   const float scale = call.scalars.counted > 0 ? static_cast<float>(1.0 / call.scalars.counted) : 0.0f;
-  kernels::head_forward_backward(call.context, args, scale, t[kNormed], call.parameters[p.weight],
-                                 &call.scalars.loss_sum, t[kDnormed], g[p.weight], call.gradient_write[p.weight]);
+  kernels::head_forward_backward(call.context, args, scale, t[kNormed], call.parameters[p.weight], loss_sum,
+                                 t[kDnormed], g[p.weight], call.gradient_write[p.weight]);
   kernels::norm_backward_weight(call.context, call.model.norm, t[kDnormed], t[kX], t[kStats], g[p.norm_weight],
-                                p.norm_bias < 0 ? TensorView() : g[p.norm_bias], call.gradient_write[p.norm_weight]);
+                                call.gradient(p.norm_bias), call.gradient_write[p.norm_weight]);
   kernels::norm_backward_input(call.context, call.model.norm, t[kDnormed], t[kX], call.parameters[p.norm_weight],
                                t[kStats], TensorView(), t[kDx]);
 }
@@ -46,10 +46,11 @@ void head(const SegmentCall& call) {
   const HeadParameters p = head_parameters(call.model);
   final_norm(call, p);
   const kernels::HeadArgs args{call.batch.targets, head_tile_tokens(call.model, call.batch.num_tokens())};
-  if (call.direction == Direction::kBackward) return loss_backward(call, p, args);
+  double uncounted = 0;  // every tensor-parallel rank computes the same loss: it counts once
+  double* const loss_sum = call.adds_once() ? &call.scalars.loss_sum : &uncounted;
+  if (call.direction == Direction::kBackward) return loss_backward(call, p, args, loss_sum);
   if (call.direction == Direction::kForward)
-    return kernels::head_forward(call.context, args, call.tensors[kNormed], call.parameters[p.weight],
-                                 &call.scalars.loss_sum);
+    return kernels::head_forward(call.context, args, call.tensors[kNormed], call.parameters[p.weight], loss_sum);
   const TensorView last = call.tensors[kNormed].slice_rows(call.batch.num_tokens() - 1, 1);
   kernels::head_logits(call.context, last, call.parameters[p.weight], call.tensors[kLogits]);
 }

@@ -64,6 +64,23 @@ kernels::Dropout site_dropout(const SegmentCall& call, DropoutSite site, float r
   return {rate, key, call.batch.token_indices};
 }
 
+ModelSpec tensor_parallel_part(const ModelSpec& model, int64_t tp) {
+  ModelSpec part = model;
+  part.heads /= tp;
+  part.kv_heads /= tp;
+  part.ffn /= tp;
+  return part;
+}
+
+namespace {
+
+// The gradient of a projection's output behind its residual dropout, and the context with the scratch that is left: dy
+// itself without dropout, otherwise a masked copy at the front of the scratch.
+struct MaskedGradient {
+  TensorView view;
+  kernels::Context context;
+};
+
 MaskedGradient mask_gradient(const SegmentCall& call, DropoutSite site, const TensorView& dy) {
   const kernels::Dropout dropout = site_dropout(call, site, call.model.residual_dropout);
   if (dropout.rate == 0) return {dy, call.context};
@@ -73,6 +90,34 @@ MaskedGradient mask_gradient(const SegmentCall& call, DropoutSite site, const Te
   const TensorView masked(call.context.scratch.data(), dy.dtype, dy.rows, dy.cols);
   kernels::dropout(call.context, dropout, dy, masked);
   return {masked, {call.context.team, call.context.scratch.subspan(bytes)}};
+}
+
+void projection_forward(const SegmentCall& call, const ResidualProjection& p) {
+  const kernels::Dropout dropout = site_dropout(call, p.site, call.model.residual_dropout);
+  kernels::linear_forward(call.context, p.input, call.parameter(p.weight),
+                          call.adds_once() ? call.parameter(p.bias) : TensorView(), p.y);
+  if (call.adds_once()) return kernels::add_residual(call.context, dropout, p.y, p.x, p.y);
+  if (dropout.rate > 0) kernels::dropout(call.context, dropout, p.y, p.y);
+}
+
+void projection_backward_weight(const SegmentCall& call, const ResidualProjection& p, const MaskedGradient& masked) {
+  const kernels::Write write = call.gradient_write[p.weight];
+  const TensorView bias = call.gradient(p.bias);
+  kernels::linear_backward_weight(masked.context, masked.view, p.input, call.gradient(p.weight),
+                                  call.adds_once() ? bias : TensorView(), write);
+  if (!call.adds_once() && p.bias >= 0 && write == kernels::Write::kSet)
+    std::fill_n(bias.row<float>(0), bias.num_elements(), 0.0f);
+}
+
+}  // namespace
+
+void residual_projection(const SegmentCall& call, const ResidualProjection& p) {
+  if (call.direction == Direction::kForward || call.direction == Direction::kRecompute)
+    return projection_forward(call, p);
+  const MaskedGradient masked = mask_gradient(call, p.site, p.dy);
+  if (call.direction == Direction::kBackwardInput)
+    return kernels::linear_backward_input(masked.context, masked.view, call.parameter(p.weight), p.dinput);
+  projection_backward_weight(call, p, masked);
 }
 
 }  // namespace strata

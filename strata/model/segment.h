@@ -18,7 +18,8 @@ constexpr int kMaxTensors = 16;
 constexpr int kMaxParameters = 8;
 
 struct SegmentCall {
-  const ModelSpec& model;
+  const ModelSpec& model;   // this rank's part of it (tensor_parallel_part)
+  int64_t tensor_rank = 0;  // the first one adds what is added once (biases, residuals, loss) to partial sums
   const LayerDecl& layer;
   int layer_index = 0;  // keys dropout
   int segment = 0;
@@ -31,7 +32,15 @@ struct SegmentCall {
   std::array<TensorView, kMaxParameters> parameters{};  // by parameter index
   std::array<TensorView, kMaxParameters> gradients{};   // f32
   std::array<kernels::Write, kMaxParameters> gradient_write{};
+
+  bool adds_once() const { return tensor_rank == 0; }
+  // Empty for a parameter that the model does not have (index -1).
+  TensorView parameter(int index) const { return index < 0 ? TensorView() : parameters[index]; }
+  TensorView gradient(int index) const { return index < 0 ? TensorView() : gradients[index]; }
 };
+
+// What one of `tp` ranks computes with: its heads, kv heads and MLP channels. tp divides them (validate_plan).
+ModelSpec tensor_parallel_part(const ModelSpec& model, int64_t tp);
 
 void run_segment(const SegmentCall& call);
 
@@ -59,12 +68,14 @@ void head(const SegmentCall& call);
 enum class DropoutSite : uint64_t { kEmbedding, kAttention, kAttentionOutput, kMlpOutput };
 kernels::Dropout site_dropout(const SegmentCall& call, DropoutSite site, float rate);
 
-// The gradient of a projection's output behind its residual dropout, and the context with the scratch that is left: dy
-// itself without dropout, otherwise a masked copy at the front of the scratch.
-struct MaskedGradient {
-  TensorView view;
-  kernels::Context context;
+// The projection back into the residual stream that ends attention and MLP, in the call's direction:
+// y = x + dropout(input * weight^T + bias). Under tensor parallelism y is a partial sum: dropout's mask is the same on
+// all ranks, and the first rank adds x and the bias.
+struct ResidualProjection {
+  DropoutSite site = DropoutSite::kAttentionOutput;
+  int weight = -1, bias = -1;  // parameter indices
+  TensorView input, x, y, dy, dinput;
 };
-MaskedGradient mask_gradient(const SegmentCall& call, DropoutSite site, const TensorView& dy);
+void residual_projection(const SegmentCall& call, const ResidualProjection& projection);
 
 }  // namespace strata

@@ -40,6 +40,7 @@ ProgramBuilder::ProgramBuilder(const CompileInput& input, const std::vector<Laye
       gradient_(set.chunks.size(), -1) {
   program_.name = std::move(name);
   program_.rank = input.rank;
+  program_.capacity_tokens = capacity_tokens;
   program_.bookings = persistent;
 }
 

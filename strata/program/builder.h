@@ -20,7 +20,7 @@ class ProgramBuilder {
   const RankPlace& place() const { return place_; }
   // The program so far; groups may still be added to the builder afterwards.
   Program finish() { return std::move(program_); }
-  const std::vector<Group>& groups() const { return groups_; }
+  const std::vector<RankGroup>& groups() const { return groups_; }
 
   int book(std::string name, int64_t bytes, BookingKind kind, Tier tier = Tier::kDevice);
   int group(const std::string& name, std::vector<int> ranks);
@@ -28,6 +28,7 @@ class ProgramBuilder {
   int chunk_group(const Chunk& chunk);
   int world_group();
   Instruction& emit(Op op, Queue queue);
+  Instruction& last() { return program_.instructions.back(); }
 
   // One segment of a layer: reads are made available first, writes are booked.
   void run(int layer, int segment, Direction direction, int micro_batch);
@@ -67,7 +68,7 @@ class ProgramBuilder {
   RankPlace place_;
   int64_t capacity_tokens_;
   Program program_;
-  std::vector<Group> groups_;
+  std::vector<RankGroup> groups_;
   std::map<Key, int> instances_;
   std::set<int> partial_;  // bookings that hold partial sums
   std::vector<int> gradient_;

@@ -150,6 +150,7 @@ class StepExpander {
       message(chunk.tied_alias ? Op::kSend : Op::kRecv, Queue::kBackwardPipe, neighbour(chunk.tied_peer_stage),
               chunk.owned_elements(), -1, owned_gradient_[index],
               chunk.tied_alias ? Access::kRead : Access::kReadWrite);
+      builder_.last().chunk = static_cast<int>(index);
     }
   }
 
@@ -160,6 +161,7 @@ class StepExpander {
       message(chunk.tied_alias ? Op::kRecv : Op::kSend, Queue::kForwardPipe, neighbour(chunk.tied_peer_stage),
               chunk.owned_elements(), -1, set_.parameter_booking[index],
               chunk.tied_alias ? Access::kWrite : Access::kRead);
+      builder_.last().chunk = static_cast<int>(index);
     }
   }
 

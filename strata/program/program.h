@@ -83,7 +83,7 @@ struct Instruction {
   int segment = -1;        // run
   int recomputed = -1;     // run in Direction::kRecompute: the tensor
   int micro_batch = -1;    // run, send, recv
-  int chunk = -1;          // update, chunk norm, gathers and reductions
+  int chunk = -1;          // update, chunk norm, gathers, reductions, and messages of a tied chunk
   int group = -1;          // collective: index in Program::groups
   int peer = -1;           // send, recv: global rank
   int64_t elements = 0;    // collective: of the whole buffer; send, recv: of the message
@@ -91,7 +91,7 @@ struct Instruction {
   std::vector<Wait> waits;
 };
 
-struct Group {
+struct RankGroup {
   std::string name;  // "tensor", "data", "replica", "world"
   std::vector<int> ranks;
 };
@@ -99,9 +99,10 @@ struct Group {
 struct Program {
   std::string name;  // "step", "evaluation", "save", "decode"
   int rank = 0;
+  int64_t capacity_tokens = 0;    // of a micro-batch
   std::vector<Booking> bookings;  // the set's persistent ones first, same indices in every program of the set
   std::vector<Instruction> instructions;
-  std::vector<Group> groups;
+  std::vector<RankGroup> groups;
   std::array<int64_t, kNumTiers> arena_bytes{};  // persistent + transient, set by pack
 };
 

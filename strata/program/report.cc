@@ -50,7 +50,7 @@ class Digest {
   }
   void add_one(const Use& use) { add(use.booking, use.access, use.role, use.index); }
   void add_one(const Wait& wait) { add(wait.queue, wait.count); }
-  void add_one(const Group& group) { add(group.name, group.ranks); }
+  void add_one(const RankGroup& group) { add(group.name, group.ranks); }
   void add_one(const Booking& booking) {
     add(booking.name, booking.bytes, booking.kind, booking.tier, booking.persistent, booking.offset);
   }
@@ -85,7 +85,7 @@ std::string describe_ledger(const Program& program) {
 std::string describe_program(const Program& program, const std::vector<LayerDecl>& layers) {
   std::string text = fmt::format("program {} of rank {}: {} instructions, {} bookings\n", program.name, program.rank,
                                  program.instructions.size(), program.bookings.size());
-  for (const Group& group : program.groups)
+  for (const RankGroup& group : program.groups)
     text += fmt::format("group {}: ranks {}\n", group.name, fmt::join(group.ranks, " "));
   for (size_t index = 0; index < program.instructions.size(); ++index)
     text += fmt::format("{:>5}  {}\n", index, describe(program.instructions[index], program, layers));

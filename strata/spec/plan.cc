@@ -230,11 +230,13 @@ json to_json(const Plan& plan) {
           {"micro_batch", plan.micro_batch},
           {"accumulation", plan.accumulation},
           {"reduce", reduce_names()[static_cast<size_t>(plan.reduce)]},
-          {"threads", plan.threads}};
+          {"threads", plan.threads},
+          {"overlap", plan.overlap}};
 }
 
 Plan parse_plan(const json& object, const std::string& where) {
   JsonReader reader(object, where);
+  const Plan defaults;
   Plan plan;
   plan.num_ranks = reader.integer("num_ranks", std::nullopt, 1, kMaxCount);
   plan.stage_layers = parse_stages(reader.at("stage_layers"), where);
@@ -245,6 +247,7 @@ Plan parse_plan(const json& object, const std::string& where) {
   plan.accumulation = reader.integer("accumulation", std::nullopt, 1, kMaxCount);
   plan.reduce = static_cast<GradientReduce>(reader.choice("reduce", std::nullopt, reduce_names()));
   plan.threads = reader.integer("threads", std::nullopt, 1, kMaxCount);
+  plan.overlap = reader.boolean("overlap", defaults.overlap);
   reader.refuse_unknown({{"world_size", "num_ranks"},
                          {"gradient_accumulation_steps", "accumulation"},
                          {"schedule", "order"},

@@ -39,6 +39,7 @@ struct Plan {
   int64_t accumulation = 1;       // micro-batches per step
   GradientReduce reduce = GradientReduce::kLast;
   int64_t threads = 1;  // compute threads of a rank
+  bool overlap = true;  // communication runs beside the computation, on threads of its own
   bool operator==(const Plan&) const = default;
 };
 

@@ -92,7 +92,7 @@ Generator::Generator(const std::string& model_folder, int threads) : folder_(mod
       throw_bad_input("{}: the tokenizer has a vocabulary of {}, the model has {}", model_folder,
                       tokenizer_->vocab_size(), input_.model.vocab);
   }
-  instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_);
+  instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_, nullptr);
   load_weights(model_folder, instance_->states());
 }
 

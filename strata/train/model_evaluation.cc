@@ -85,7 +85,7 @@ ModelEvaluation evaluate_model(const ModelEvaluationOptions& options) {
   const Dataset dataset(ingest(options.data, *tokenizer, {"--data", cache.path(), "evaluation", model.vocab}).tokens,
                         options.sampling, input.seq);
   const ProgramSet programs = compile(input, {ProgramKind::kEvaluation});
-  ModelInstance instance(input, layers, programs);
+  ModelInstance instance(input, layers, programs, nullptr);
   load_weights(options.model_folder, instance.states());
   ModelEvaluation evaluation;
   evaluation.result =

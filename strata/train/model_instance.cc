@@ -8,13 +8,13 @@
 namespace strata {
 
 ModelInstance::ModelInstance(const CompileInput& input, const std::vector<LayerDecl>& layers,
-                             const ProgramSet& programs)
+                             const ProgramSet& programs, Comm* comm)
     : input_(input),
       layers_(layers),
       programs_(programs),
       arena_(programs.arena_bytes[static_cast<size_t>(Tier::kDevice)]),
       team_(static_cast<int>(input.plan.threads)),
-      executor_(input, layers, programs, {arena_.base(), static_cast<size_t>(arena_.size_bytes())}, team_) {}
+      executor_(input, layers, programs, {arena_.base(), static_cast<size_t>(arena_.size_bytes())}, team_, comm) {}
 
 void load_weights(const std::string& folder, const StatesInMemory& states) {
   // By name: a tied table is read under its owner's.

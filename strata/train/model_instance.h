@@ -11,8 +11,10 @@ namespace strata {
 
 class ModelInstance {
  public:
-  // All references must outlive the instance. Parameters are zero until loaded or initialised.
-  ModelInstance(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& programs);
+  // All references must outlive the instance; `comm` is null when there is one rank. Parameters are zero until loaded
+  // or initialised. Called by all ranks.
+  ModelInstance(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& programs,
+                Comm* comm);
 
   Executor& executor() { return executor_; }
   Team& team() { return team_; }

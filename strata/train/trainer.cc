@@ -57,7 +57,7 @@ Trainer::Trainer(const TrainConfig& config)
     : workload_(make_workload(config)),
       folder_(RunFolder::claim(config.run.directory)),
       corpus_(open_corpus(config, workload_->model, config.run.directory)),
-      instance_(std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs)) {
+      instance_(std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs, nullptr)) {
   for (int64_t index = 0; index < workload_->input.plan.accumulation; ++index)
     storages_.push_back(executor().batch_storage(static_cast<int>(index)));
   load_or_initialize();

@@ -114,7 +114,7 @@ class Backward {
     std::array<float, kKeyTile> factors;
     const bool drop = in_.args.dropout.rate != 0.0f;
     if (drop) {
-      fill_keep_factors(in_.args.dropout, row, head, key, own, factors.data());
+      fill_keep_factors(in_.args.dropout, row, in_.args.first_head + head, key, own, factors.data());
       multiply_row(factors.data(), dscores, own);
     }
     softmax_gradient_row(probabilities, dscores, own, deltas_[query]);

@@ -108,7 +108,8 @@ class Forward {
     largest_[index] = largest;
     if (in_.args.dropout.rate == 0.0f) return;
     std::array<float, kKeyTile> factors;
-    fill_keep_factors(in_.args.dropout, item_.sequence.q_begin + query, item_.head, key, count, factors.data());
+    fill_keep_factors(in_.args.dropout, item_.sequence.q_begin + query, in_.args.first_head + item_.head, key, count,
+                      factors.data());
     multiply_row(factors.data(), row, count);
   }
 

@@ -45,9 +45,10 @@ std::vector<double> scores(const AttentionArgs& args, const Query& query, const 
 }
 
 // What dropout multiplies the probability of a key by.
-double keep_factor(const Dropout& dropout, const Query& query, int64_t key) {
+double keep_factor(const AttentionArgs& args, const Query& query, int64_t key) {
+  const Dropout& dropout = args.dropout;
   if (dropout.rate == 0.0f) return 1.0;
-  const uint64_t column = static_cast<uint64_t>(query.head) << 32 | static_cast<uint64_t>(key);
+  const uint64_t column = static_cast<uint64_t>(args.first_head + query.head) << 32 | static_cast<uint64_t>(key);
   const uint32_t word = philox(dropout.key, static_cast<uint64_t>(dropout.tokens[query.row]), column / 4)[column % 4];
   return uniform_from(word) >= dropout.rate ? 1.0f / (1.0f - dropout.rate) : 0.0;
 }
@@ -87,7 +88,7 @@ void attention_forward(const Context&, const AttentionArgs& args, const TensorVi
     for (const double score : row) total += std::exp(score - largest);
     write_element(lse, query.row, query.head, largest + std::log(total));
     for (int64_t key = 0; key < query.num_keys; ++key)
-      sum.add(query.row, query.head, std::exp(row[key] - largest) / total * keep_factor(args.dropout, query, key), v,
+      sum.add(query.row, query.head, std::exp(row[key] - largest) / total * keep_factor(args, query, key), v,
               query.first_key + key, query.kv_head);
   });
   sum.write(out);
@@ -103,7 +104,7 @@ void attention_backward(const Context&, const AttentionArgs& args, const TensorV
     for (int64_t key = 0; key < query.num_keys; ++key) {
       const int64_t kv_row = query.first_key + key;
       const double probability = std::exp(row[key] - read_element(lse, query.row, query.head));
-      const double keep = keep_factor(args.dropout, query, key);
+      const double keep = keep_factor(args, query, key);
       const double dprobability = keep * dot(args, dout, query.row, query.head, v, kv_row, query.kv_head);
       const double dscore = probability * (dprobability - delta) / std::sqrt(args.head_dim);
       v_sum.add(kv_row, query.kv_head, probability * keep, dout, query.row, query.head);

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strata/exec/communication.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "strata/base/error.h"
+#include "strata/spec/step_scalars.h"
+
+namespace strata {
+namespace {
+
+constexpr int64_t kPieceElements = 64 << 10;
+
+bool communicates(const Instruction& instruction) {
+  return instruction.op == Op::kCollective || instruction.op == Op::kSend || instruction.op == Op::kRecv;
+}
+
+bool has_tied_chunk(const ProgramSet& set) {
+  return std::any_of(set.chunks.begin(), set.chunks.end(),
+                     [](const Chunk& chunk) { return chunk.tied_peer_stage >= 0; });
+}
+
+}  // namespace
+
+Communication::Communication(const CompileInput& input, const ProgramSet& set, std::span<std::byte> arena, Comm* comm)
+    : input_(input), set_(set), arena_(arena), comm_(comm) {
+  const bool needed = std::any_of(set.programs.begin(), set.programs.end(), [](const Program& program) {
+    return std::any_of(program.instructions.begin(), program.instructions.end(), communicates);
+  });
+  if (needed && (comm == nullptr || comm->size() != input.plan.num_ranks))
+    throw_bad_input("the plan has {} ranks and {} run: start as many, or use a plan with num_ranks {}",
+                    input.plan.num_ranks, comm == nullptr ? 1 : comm->size(), comm == nullptr ? 1 : comm->size());
+  if (comm != nullptr) make_groups();
+  if (has_tied_chunk(set)) received_.resize(kPieceElements);
+}
+
+// In the order of their ranks: members of several groups make these in the same order.
+void Communication::make_groups() {
+  std::map<std::pair<std::vector<int>, Queue>, std::vector<GroupKey>> wanted;
+  for (const Program& program : set_.programs)
+    for (const Instruction& instruction : program.instructions)
+      if (instruction.op == Op::kCollective)
+        wanted[{program.groups[instruction.group].ranks, instruction.queue}].push_back(
+            {&program, instruction.group, instruction.queue});
+  for (const auto& [members, keys] : wanted) {
+    const auto& [ranks, queue] = members;
+    const std::string& name = std::get<0>(keys[0])->groups[std::get<1>(keys[0])].name;
+    const Group group = comm_->group(name, ranks, static_cast<int>(queue));
+    for (const GroupKey& key : keys) groups_[key] = group;
+  }
+}
+
+void Communication::run(const Program& program, const Instruction& instruction, int64_t tokens) {
+  if (instruction.op == Op::kCollective) {
+    const Group& group = groups_.at({&program, instruction.group, instruction.queue});
+    if (program.bookings[instruction.uses[0].booking].kind == BookingKind::kScalars)
+      return sum_scalars(program, instruction, group);
+    if (instruction.chunk < 0) {
+      const Message sum = activation(program, instruction, tokens);
+      return comm_->all_reduce(group, sum.dtype, sum.data, sum.elements);
+    }
+    if (instruction.collective == CollectiveKind::kAllGather) return gather_into_slot(program, instruction, group);
+    return reduce_into_shard(program, instruction, group);
+  }
+  const bool tied = instruction.chunk >= 0;
+  const Message message = tied ? tied_message(program, instruction) : activation(program, instruction, tokens);
+  const int lane = static_cast<int>(instruction.queue);
+  const size_t bytes = static_cast<size_t>(message.elements * dtype_bytes(message.dtype));
+  if (tied && instruction.queue == Queue::kBackwardPipe)
+    return instruction.op == Op::kSend ? send_in_pieces(instruction, message) : receive_and_add(instruction, message);
+  if (instruction.op == Op::kSend) return comm_->send(instruction.peer, lane, {message.data, bytes});
+  comm_->receive(instruction.peer, lane, {message.data, bytes});
+}
+
+void Communication::sum_scalars(const Program& program, const Instruction& instruction, const Group& group) {
+  auto* scalars = reinterpret_cast<StepScalars*>(data_of(program, instruction.uses[0].booking));
+  double sums[] = {scalars->loss_sum, scalars->norm_squared};
+  comm_->all_reduce(group, DType::kF64, reinterpret_cast<std::byte*>(sums), 2);
+  scalars->loss_sum = sums[0];
+  scalars->norm_squared = sums[1];
+}
+
+// A gradient chunk is summed in place: all of it (ZeRO 0), the own part (ZeRO 1), or the own part, which is then set in
+// or added to the shard of the second use (ZeRO 2 and 3).
+void Communication::reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group) {
+  std::byte* const full = data_of(program, instruction.uses[0].booking);
+  if (instruction.collective == CollectiveKind::kAllReduce)
+    return comm_->all_reduce(group, DType::kF32, full, instruction.elements);
+  comm_->reduce_scatter(group, DType::kF32, full, instruction.elements);
+  if (instruction.uses.size() < 2) return;
+  const PartRange own = part_range(instruction.elements, group.size, group.member);
+  const float* const from = reinterpret_cast<const float*>(full) + own.begin;
+  auto* const to = reinterpret_cast<float*>(data_of(program, instruction.uses[1].booking));
+  if (instruction.uses[1].access == Access::kWrite)
+    std::copy_n(from, own.count, to);
+  else
+    std::transform(from, from + own.count, to, to, std::plus<>());
+}
+
+void Communication::gather_into_slot(const Program& program, const Instruction& instruction, const Group& group) {
+  const Use& target = instruction.uses.back();
+  std::byte* const slot = data_of(program, target.booking);
+  if (instruction.uses.size() > 1) {
+    const PartRange own = part_range(instruction.elements, group.size, group.member);
+    const int64_t bytes = dtype_bytes(storage());
+    std::memcpy(slot + own.begin * bytes, data_of(program, instruction.uses[0].booking),
+                static_cast<size_t>(own.count * bytes));
+  }
+  comm_->all_gather(group, storage(), slot, instruction.elements);
+}
+
+Communication::Message Communication::activation(const Program& program, const Instruction& instruction,
+                                                 int64_t tokens) const {
+  const Booking& booking = program.bookings[instruction.uses[0].booking];
+  const DType dtype = booking.bytes == instruction.elements * 4 ? DType::kF32 : DType::kBF16;
+  return {arena_.data() + booking.offset, dtype, instruction.elements / program.capacity_tokens * tokens};
+}
+
+// The part of a tied chunk that this rank's optimizer updates: of the gradient, or of the new values.
+Communication::Message Communication::tied_message(const Program& program, const Instruction& instruction) const {
+  const Chunk& chunk = set_.chunks[instruction.chunk];
+  const bool gradient = instruction.queue == Queue::kBackwardPipe;
+  const DType dtype = gradient ? DType::kF32 : storage();
+  const bool is_shard = chunk.num_shards > 1 && chunk.zero >= (gradient ? 2 : 3);
+  const int64_t begin = is_shard ? 0 : chunk.owned_begin();
+  return {data_of(program, instruction.uses[0].booking) + begin * dtype_bytes(dtype), dtype, chunk.owned_elements()};
+}
+
+void Communication::send_in_pieces(const Instruction& instruction, const Message& message) {
+  for (int64_t done = 0; done < message.elements; done += kPieceElements) {
+    const int64_t count = std::min(kPieceElements, message.elements - done);
+    comm_->send(instruction.peer, static_cast<int>(instruction.queue),
+                {message.data + 4 * done, static_cast<size_t>(4 * count)});
+  }
+}
+
+void Communication::receive_and_add(const Instruction& instruction, const Message& message) {
+  auto* const sum = reinterpret_cast<float*>(message.data);
+  for (int64_t done = 0; done < message.elements; done += kPieceElements) {
+    const int64_t count = std::min(kPieceElements, message.elements - done);
+    comm_->receive(instruction.peer, static_cast<int>(instruction.queue),
+                   std::as_writable_bytes(std::span(received_.data(), static_cast<size_t>(count))));
+    std::transform(sum + done, sum + done + count, received_.begin(), sum + done, std::plus<>());
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the instructions of a program that other ranks take part in: collectives, sends and receives. Sums are in rank
+// order (comm.h), so that sharding, chunks and buckets do not change a bit. Messages of activations have the extent of
+// the micro-batch, not its capacity.
+#pragma once
+
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "strata/comm/comm.h"
+#include "strata/program/compile.h"
+
+namespace strata {
+
+class Communication {
+ public:
+  // Makes the groups of all programs: called by all ranks. References must outlive the object. Without a comm (one
+  // rank), a program that communicates is refused.
+  Communication(const CompileInput& input, const ProgramSet& set, std::span<std::byte> arena, Comm* comm);
+
+  // Complete on return; called by the thread of the instruction's queue. `tokens`: of the instruction's micro-batch.
+  void run(const Program& program, const Instruction& instruction, int64_t tokens);
+
+ private:
+  struct Message {
+    std::byte* data = nullptr;
+    DType dtype = DType::kF32;
+    int64_t elements = 0;
+  };
+  using GroupKey = std::tuple<const Program*, int, Queue>;
+
+  void make_groups();
+  std::byte* data_of(const Program& program, int booking) const {
+    return arena_.data() + program.bookings[booking].offset;
+  }
+  DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
+
+  void sum_scalars(const Program& program, const Instruction& instruction, const Group& group);
+  void reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group);
+  void gather_into_slot(const Program& program, const Instruction& instruction, const Group& group);
+  Message activation(const Program& program, const Instruction& instruction, int64_t tokens) const;
+  Message tied_message(const Program& program, const Instruction& instruction) const;
+  void receive_and_add(const Instruction& instruction, const Message& message);
+  void send_in_pieces(const Instruction& instruction, const Message& message);
+
+  const CompileInput& input_;
+  const ProgramSet& set_;
+  std::span<std::byte> arena_;
+  Comm* comm_;
+  std::map<GroupKey, Group> groups_;
+  std::vector<float> received_;  // one piece of a gradient that is added to another
+};
+
+}  // namespace strata

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/random_plan.h"
+
+#include <cmath>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "strata/base/random.h"
+
+namespace strata::testing {
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : seed_(seed) {}
+  // One of 0 .. count - 1.
+  int64_t roll(int64_t count) {
+    return static_cast<int64_t>(philox(seed_, next_++, 0)[0] % static_cast<uint32_t>(count));
+  }
+  bool coin() { return roll(2) == 1; }
+  template <typename T>
+  T pick(const std::vector<T>& values) {
+    return values[static_cast<size_t>(roll(static_cast<int64_t>(values.size())))];
+  }
+
+ private:
+  uint64_t seed_;
+  uint64_t next_ = 0;
+};
+
+ModelSpec draw_model(Dice& dice) {
+  ModelSpec model = dice.coin() ? tiny_llama() : tiny_gpt2();
+  model.num_blocks = 1 + dice.roll(3);
+  model.heads = dice.pick<int64_t>({2, 4, 6});
+  model.kv_heads = model.heads / dice.pick<int64_t>({1, 1, 2});
+  if (model.family == "gpt2") model.kv_heads = model.heads;
+  model.head_dim = dice.pick<int64_t>({4, 8});
+  model.hidden = model.heads * model.head_dim;
+  model.ffn = dice.pick<int64_t>({24, 48, 72});
+  model.vocab = dice.pick<int64_t>({31, 64, 97});
+  model.tied_head = dice.coin();
+  const float dropout = dice.pick<float>({0.0f, 0.0f, 0.2f});
+  model.attention_dropout = model.residual_dropout = model.embedding_dropout = dropout;
+  return model;
+}
+
+std::vector<int64_t> common_divisors(int64_t a, int64_t b, int64_t c) {
+  std::vector<int64_t> result;
+  for (int64_t divisor : {1, 2, 3, 4, 6})
+    if (a % divisor == 0 && b % divisor == 0 && c % divisor == 0) result.push_back(divisor);
+  return result;
+}
+
+std::vector<int64_t> draw_stages(Dice& dice, int64_t stages, int64_t layers) {
+  std::vector<int64_t> sizes(static_cast<size_t>(stages), 1);
+  for (int64_t rest = layers - stages; rest > 0; --rest) ++sizes[static_cast<size_t>(dice.roll(stages))];
+  return sizes;
+}
+
+Plan draw_plan_for(Dice& dice, const ModelSpec& model) {
+  Plan plan;
+  const int64_t layers = num_layers(model);
+  const int64_t tp = dice.pick(common_divisors(model.heads, model.kv_heads, model.ffn));
+  const int64_t stages = std::min<int64_t>(1 + dice.roll(std::min<int64_t>(8 / tp, 4)), layers);
+  const int64_t dp = 1 + dice.roll(8 / (tp * stages));
+  plan.num_ranks = tp * stages * dp;
+  plan.stage_layers = draw_stages(dice, stages, layers);
+  for (int64_t layer = 0; layer < layers; ++layer)
+    plan.layers.push_back({tp, dp, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(3))});
+  plan.micro_batch = 1 + dice.roll(2);
+  plan.accumulation = 1 + dice.roll(4);
+  plan.reduce = dice.coin() ? GradientReduce::kEach : GradientReduce::kLast;
+  plan.threads = 1;
+  return plan;
+}
+
+PlanCourse start(ModelHarness& harness) {
+  PlanCourse course;
+  harness.collect_states(course.before);
+  return course;
+}
+
+}  // namespace
+
+PlanDraw draw_plan(uint64_t seed, OptimizerKind optimizer) {
+  Dice dice(seed);
+  PlanDraw draw;
+  draw.options.model = draw_model(dice);
+  draw.options.optimizer.kind = optimizer;
+  draw.options.optimizer.weight_decay = dice.coin() ? 0.1 : 0.0;
+  draw.options.optimizer.clip_norm = dice.coin() ? 0.5 : 0.0;
+  draw.options.optimizer.momentum = 0.9;
+  draw.options.threads = 1;
+  draw.plan = draw_plan_for(dice, draw.options.model);
+  const int64_t samples = draw.plan.micro_batch * draw.plan.accumulation * draw.plan.layers[0].dp;
+  draw.options.micro_batch = samples;
+  const int64_t documents = std::max<int64_t>(samples - dice.roll(2), 1);  // the last batch of a run may be short
+  for (int64_t index = 0; index < documents; ++index)
+    draw.documents.push_back(make_documents(1, static_cast<int>(1 + dice.roll(16)),
+                                            static_cast<int>(draw.options.model.vocab),
+                                            seed * 1000 + static_cast<uint64_t>(index))[0]);
+  draw.text = fmt::format("seed {}: {} blocks {} heads {}/{} hidden {} ffn {} vocab {} tied {} dropout {}; {}", seed,
+                          draw.options.model.family, draw.options.model.num_blocks, draw.options.model.heads,
+                          draw.options.model.kv_heads, draw.options.model.hidden, draw.options.model.ffn,
+                          draw.options.model.vocab, draw.options.model.tied_head, draw.options.model.residual_dropout,
+                          to_json(draw.plan).dump());
+  return draw;
+}
+
+PlanCourse run_one_rank(const PlanDraw& draw, int steps, double learning_rate) {
+  ModelHarness harness(draw.options);
+  harness.fill(draw.documents);
+  PlanCourse course = start(harness);
+  for (int step = 0; step < steps; ++step) {
+    course.losses.push_back(harness.step(learning_rate));
+    course.norms.push_back(std::sqrt(harness.scalars().norm_squared));
+  }
+  harness.collect_states(course.after);
+  return course;
+}
+
+PlanCourse run_plan(const PlanDraw& draw, int steps, double learning_rate) {
+  PlanCourse course;
+  std::mutex mutex;
+  run_ranks(static_cast<int>(draw.plan.num_ranks), [&](int rank, Comm& comm) {
+    ModelHarness harness(draw.options, draw.plan, comm);
+    harness.fill(draw.documents);
+    {
+      const std::lock_guard lock(mutex);
+      harness.collect_states(course.before);
+    }
+    for (int step = 0; step < steps; ++step) {
+      const double loss = harness.step(learning_rate);
+      if (rank != 0) continue;
+      course.losses.push_back(loss);
+      course.norms.push_back(std::sqrt(harness.scalars().norm_squared));
+    }
+    const std::lock_guard lock(mutex);
+    harness.collect_states(course.after);
+  });
+  return course;
+}
+
+namespace {
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t index = 0; index < a.size(); ++index)
+    sum += (static_cast<double>(a[index]) - b[index]) * (static_cast<double>(a[index]) - b[index]);
+  return std::sqrt(sum);
+}
+
+void note(Deviation& largest, double value, const std::string& where) {
+  if (value <= largest.value) return;
+  largest = {value, where};
+}
+
+}  // namespace
+
+Deviation largest_deviation(const PlanCourse& course, const PlanCourse& reference, double floor) {
+  Deviation largest;
+  for (size_t step = 0; step < reference.losses.size(); ++step) {
+    note(largest, std::abs(course.losses[step] / reference.losses[step] - 1), fmt::format("loss of step {}", step + 1));
+    note(largest, std::abs(course.norms[step] / reference.norms[step] - 1), fmt::format("norm of step {}", step + 1));
+  }
+  if (course.after.size() != reference.after.size()) return {INFINITY, "number of tensors"};
+  for (const auto& [name, values] : reference.after) {
+    const auto before = reference.before.find(name);
+    const std::vector<float> zeros(values.size());
+    const double moved = distance(values, before == reference.before.end() ? zeros : before->second);
+    const double scale = std::max(moved, floor * std::sqrt(static_cast<double>(values.size())));
+    note(largest, distance(course.after.at(name), values) / scale, name);
+  }
+  return largest;
+}
+
+}  // namespace strata::testing
