@@ -11,16 +11,18 @@ constexpr int kSteps = 5;
 constexpr uint64_t kDraws = 50;
 
 // SGD with momentum: what differs is the order of f32 sums. A tensor moves by about lr * gradient, whose rounding is a
-// few 2^-24 of its summands, and these are up to 1000 times larger than a sum that cancels.
+// few 2^-24 = 6e-8 of its summands, and these are up to 100 times larger than what is left of them.
 TEST(PlanInvariance, SgdIsClose) {
   for (uint64_t seed = 1; seed <= kDraws; ++seed) {
     const PlanDraw draw = draw_plan(seed, OptimizerKind::kSgd);
     SCOPED_TRACE(draw.text);
     const Deviation deviation = largest_deviation(run_plan(draw, kSteps, 0.02), run_one_rank(draw, kSteps, 0.02), 1e-5);
-    EXPECT_LT(deviation.value, 1e-4) << deviation.where;
+    EXPECT_LT(deviation.value, 2e-5) << deviation.where;
   }
 }
 
+// AdamW normalises: where a gradient is rounding alone (an attention key bias has none in exact arithmetic), a part of
+// the tensor moves by the learning rate in any direction. In units of how far the tensor moves.
 TEST(PlanInvariance, AdamwIsClose) {
   for (uint64_t seed = 1; seed <= kDraws; ++seed) {
     const PlanDraw draw = draw_plan(seed, OptimizerKind::kAdamW);
