@@ -356,8 +356,9 @@ TEST(Trainer, EvaluationCountsEverySample) {
     run.config.data.sampling = Sampling::kDocument;
     run.config.batch.micro = micro;
     Trainer trainer(run.config);
+    Ranks one(nullptr);
     results.push_back(evaluate(trainer.executor(), trainer.workload().evaluation(), trainer.workload().input.plan,
-                               *trainer.corpus().validation, 0));
+                               *trainer.corpus().validation, 0, one));
     EXPECT_EQ(results.back().samples, 10);
     EXPECT_EQ(results.back().counted, targets);
     EXPECT_NEAR(results.back().loss, results.front().loss,

@@ -10,6 +10,8 @@
 namespace strata {
 namespace {
 
+thread_local int num_quiet = 0;
+
 spdlog::logger make_logger() {
   spdlog::logger logger("strata", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger.set_pattern(::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K%v" : "%v");
@@ -19,7 +21,11 @@ spdlog::logger make_logger() {
 
 }  // namespace
 
+QuietLog::QuietLog() { ++num_quiet; }
+QuietLog::~QuietLog() { --num_quiet; }
+
 void log_line(LogLevel level, std::string_view message) {
+  if (num_quiet > 0) return;
   static spdlog::logger logger = make_logger();
   if (level == LogLevel::kWarning) {
     logger.warn("warning: {}", message);

@@ -11,6 +11,15 @@
 
 namespace strata {
 
+// While one lives, its thread logs nothing: of several ranks that would say the same, the first one does.
+class QuietLog {
+ public:
+  QuietLog();
+  ~QuietLog();
+  QuietLog(const QuietLog&) = delete;
+  QuietLog& operator=(const QuietLog&) = delete;
+};
+
 enum class LogLevel { kInfo, kWarning };
 
 // Writes one line; `message` has no newline at its end.

@@ -45,20 +45,23 @@ int64_t SampleOrder::at(int64_t place) const {
 
 void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet) {
-  STRATA_CHECK(extent.num_samples >= 0 && extent.num_samples <= extent.micro_batch * extent.accumulation,
-               "{} samples in {} micro-batches of {}", extent.num_samples, extent.accumulation, extent.micro_batch);
+  const int64_t capacity = extent.micro_batch * extent.accumulation * extent.data_ranks;
+  STRATA_CHECK(extent.num_samples >= 0 && extent.num_samples <= capacity,
+               "{} samples in {} micro-batches of {} on {} ranks", extent.num_samples, extent.accumulation,
+               extent.micro_batch, extent.data_ranks);
   STRATA_CHECK(static_cast<int64_t>(storages.size()) == extent.accumulation, "{} storages for {} micro-batches",
                storages.size(), extent.accumulation);
   sheet.micro_batches.resize(storages.size());
-  sheet.num_tokens = sheet.counted = 0;
   for (int64_t i = 0; i < extent.accumulation; ++i) {
-    const int64_t first = std::min(i * extent.micro_batch, extent.num_samples);
+    const int64_t first = std::min((i * extent.data_ranks + extent.data_rank) * extent.micro_batch, extent.num_samples);
     const int64_t count = std::min(extent.micro_batch, extent.num_samples - first);
-    MicroBatch& batch = sheet.micro_batches[static_cast<size_t>(i)];
-    batch = fill_micro_batch(dataset, order, extent.first_place, first, count, storages[static_cast<size_t>(i)]);
-    sheet.num_tokens += batch.num_tokens();
-    sheet.counted += batch.counted;
+    sheet.micro_batches[static_cast<size_t>(i)] =
+        fill_micro_batch(dataset, order, extent.first_place, first, count, storages[static_cast<size_t>(i)]);
   }
+  sheet.num_tokens = 0;
+  for (int64_t i = 0; i < extent.num_samples; ++i)
+    sheet.num_tokens += dataset.sample_tokens(order.at(extent.first_place + i));
+  sheet.counted = sheet.num_tokens;  // every input of a sample has a target
 }
 
 }  // namespace strata

@@ -32,13 +32,16 @@ class SampleOrder {
 
 struct BatchExtent {
   int64_t first_place = 0;  // in the sample order: the samples seen before this batch
-  int64_t num_samples = 0;  // the global batch, or what is left of the run; at most micro_batch * accumulation
+  int64_t num_samples = 0;  // the global batch or what is left of the run; <= micro_batch * accumulation * data_ranks
   int64_t micro_batch = 0;
   int64_t accumulation = 0;
+  int64_t data_rank = 0;  // which of the data-parallel ranks this is
+  int64_t data_ranks = 1;
 };
 
 // Fills one micro-batch per storage (`accumulation` of them, each for micro_batch * seq tokens and micro_batch
-// sequences), in order; in a short batch the last micro-batches have fewer or no sequences.
+// sequences). The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short batch
+// the last micro-batches have fewer or no sequences. Totals are those of the global batch, equal on all ranks.
 void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet);
 

@@ -4,6 +4,7 @@
 
 #include "strata/data/dataset.h"
 #include "strata/exec/executor.h"
+#include "strata/train/ranks.h"
 
 namespace strata {
 
@@ -14,9 +15,10 @@ struct EvaluationResult {
   double perplexity() const;
 };
 
-// At most `max_samples` samples from the front (0: all). Leaves parameters and optimizer untouched; uses the executor's
-// batch and scalars. Every evaluation of the same weights and samples gives the same bits.
+// At most `max_samples` samples from the front (0: all), dealt out to the data-parallel ranks. Leaves parameters and
+// optimizer untouched; uses the executor's batch and scalars. Every evaluation of the same weights and samples under
+// one plan gives the same bits. Called by all ranks, which get the same result.
 EvaluationResult evaluate(Executor& executor, const Program& program, const Plan& plan, const Dataset& dataset,
-                          int64_t max_samples);
+                          int64_t max_samples, Ranks& ranks);
 
 }  // namespace strata

@@ -88,8 +88,9 @@ ModelEvaluation evaluate_model(const ModelEvaluationOptions& options) {
   ModelInstance instance(input, layers, programs, nullptr);
   load_weights(options.model_folder, instance.states());
   ModelEvaluation evaluation;
+  Ranks one(nullptr);
   evaluation.result =
-      evaluate(instance.executor(), programs.programs.front(), input.plan, dataset, options.max_samples);
+      evaluate(instance.executor(), programs.programs.front(), input.plan, dataset, options.max_samples, one);
   evaluation.bytes = target_bytes(dataset, *tokenizer, evaluation.result.samples);
   return evaluation;
 }

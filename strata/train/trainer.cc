@@ -255,7 +255,7 @@ void Trainer::note_bad_step() {
 
 double Trainer::evaluate() {
   return strata::evaluate(executor(), workload_->evaluation(), workload_->input.plan, *corpus_.validation,
-                          workload_->config.train.eval_samples)
+                          workload_->config.train.eval_samples, ranks_)
       .loss;
 }
 

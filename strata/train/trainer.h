@@ -12,6 +12,7 @@
 #include "strata/train/corpus.h"
 #include "strata/train/metrics.h"
 #include "strata/train/model_instance.h"
+#include "strata/train/ranks.h"
 #include "strata/train/run_folder.h"
 #include "strata/train/workload.h"
 
@@ -72,6 +73,7 @@ class Trainer {
   void write_trace_file() const;
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
 
+  Ranks ranks_{nullptr};
   std::unique_ptr<Workload> workload_;
   RunFolder folder_;
   Corpus corpus_;
