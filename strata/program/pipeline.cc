@@ -10,7 +10,12 @@
 namespace strata {
 namespace {
 
-int64_t duration_of(Work work) { return work == Work::kBackward ? 2 : 1; }
+// In halves of a forward.
+int64_t duration_of(Work work) { return work == Work::kBackward ? 4 : 2; }
+
+// Messages take half a forward, so that they stand before the work that they run beside. One forward, one backward is
+// the order of little memory: its received activations do not wait for that work to end.
+int64_t message_time_of(PipelineOrder order) { return order == PipelineOrder::kOneForwardOneBackward ? 0 : 1; }
 
 bool is_forward(Work work) { return work == Work::kForward; }
 
@@ -42,8 +47,11 @@ constexpr int64_t kNotYet = -1;
 // Runs the schedules of all stages side by side.
 class Timing {
  public:
-  Timing(const PipelineShape& shape, const RangeMap& ranges)
-      : shape_(shape), ranges_(ranges), ends_(2 * ranges.size() * shape.num_micro_batches, kNotYet) {}
+  Timing(const PipelineShape& shape, const RangeMap& ranges, int64_t message_time)
+      : shape_(shape),
+        ranges_(ranges),
+        message_time_(message_time),
+        ends_(2 * ranges.size() * shape.num_micro_batches, kNotYet) {}
 
   std::vector<std::vector<TimedItem>> run() {
     std::vector<std::vector<ScheduleItem>> orders;
@@ -70,10 +78,14 @@ class Timing {
 
   // When what an item reads is there.
   int64_t ready(int range, const ScheduleItem& item) {
-    if (item.work == Work::kForward) return range == 0 ? 0 : end(range - 1, item.micro_batch, true);
     if (item.work == Work::kBackwardWeight) return end(range, item.micro_batch, false);
-    if (range + 1 < ranges_.size()) return end(range + 1, item.micro_batch, false);
-    return end(range, item.micro_batch, true);
+    const bool forward = is_forward(item.work);
+    const int from = forward ? range - 1 : range + 1;
+    if (from < 0) return 0;
+    if (from == ranges_.size()) return end(range, item.micro_batch, true);
+    const int64_t sent = end(from, item.micro_batch, forward);
+    const bool message = ranges_.stage_of(from) != ranges_.stage_of(range);
+    return sent == kNotYet || !message ? sent : sent + message_time_;
   }
 
   bool place_next(int64_t stage, const ScheduleItem& item, std::vector<TimedItem>& times) {
@@ -88,6 +100,7 @@ class Timing {
 
   const PipelineShape& shape_;
   const RangeMap& ranges_;
+  int64_t message_time_;
   std::vector<int64_t> ends_;
 };
 
@@ -107,7 +120,10 @@ struct Message {
 class StageSteps {
  public:
   StageSteps(const PipelineShape& shape, const std::vector<LayerRange>& ranges)
-      : shape_(shape), ranges_(shape, ranges), times_(Timing(shape, ranges_).run()) {
+      : shape_(shape),
+        ranges_(shape, ranges),
+        message_time_(message_time_of(shape.order)),
+        times_(Timing(shape, ranges_, message_time_).run()) {
     starts_.assign(2 * ranges_.size() * shape.num_micro_batches, 0);
     for (int64_t stage = 0; stage < shape.num_stages; ++stage)
       for (const TimedItem& timed : times_[stage])
@@ -156,7 +172,7 @@ class StageSteps {
         const int range = ranges_.global(sender, item);
         const auto [to, receiver] = reader(range, item);
         if (to < 0 || (sender != stage && ranges_.stage_of(to) != stage)) continue;
-        int64_t time = start(to, item.micro_batch, is_forward(item.work));
+        int64_t time = start(to, item.micro_batch, is_forward(item.work)) - message_time_;
         if (index + 1 < times_[sender].size()) time = std::min(time, times_[sender][index + 1].start);
         messages.push_back({time, range, to, item, receiver});
       }
@@ -165,6 +181,7 @@ class StageSteps {
 
   const PipelineShape& shape_;
   RangeMap ranges_;
+  int64_t message_time_;
   std::vector<std::vector<TimedItem>> times_;
   std::vector<int64_t> starts_;
 };
@@ -172,7 +189,7 @@ class StageSteps {
 }  // namespace
 
 std::vector<std::vector<TimedItem>> pipeline_times(const PipelineShape& shape, const std::vector<LayerRange>& ranges) {
-  return Timing(shape, RangeMap(shape, ranges)).run();
+  return Timing(shape, RangeMap(shape, ranges), 0).run();
 }
 
 std::vector<StageStep> stage_steps(const PipelineShape& shape, const std::vector<LayerRange>& ranges, int64_t stage) {

@@ -26,15 +26,14 @@ std::string documentation() {
 std::string picture_of(PipelineOrder order, int64_t virtual_stages) {
   const PipelineShape shape{order, 4, 4};
   const CompileInput input = pipeline_input(shape, virtual_stages, 1, 0);
-  const auto columns = static_cast<size_t>(2 / virtual_stages);  // a stage's forward is two columns wide
   std::string text = fmt::format("{}\n", order_name(order));
   const std::vector<std::vector<TimedItem>> times = pipeline_times(shape, layer_ranges(input.plan));
   for (size_t stage = 0; stage < times.size(); ++stage) {
     std::string line;
     for (const auto& [item, start, end] : times[stage]) {
-      line.resize(static_cast<size_t>(start) * columns, '.');
+      line.resize(static_cast<size_t>(start / virtual_stages), '.');
       const char first = item.work == Work::kForward ? '0' : item.work == Work::kBackwardWeight ? 'A' : 'a';
-      line.resize(static_cast<size_t>(end) * columns, static_cast<char>(first + item.micro_batch));
+      line.resize(static_cast<size_t>(end / virtual_stages), static_cast<char>(first + item.micro_batch));
     }
     text += fmt::format("  stage {}  {}\n", stage, line);
   }

@@ -65,6 +65,28 @@ TEST(Pipeline, BubblesAreThoseOfTheFormulas) {
         }
 }
 
+// Messages that take a third of a forward run beside the work. What is left is seen in the replay: 7 to 11 % of the
+// time; with every message between the works before and after it, it is 20 to 39 %.
+TEST(Pipeline, MessagesRunBesideTheWork) {
+  for (const auto& [order, virtual_stages] :
+       {std::pair{PipelineOrder::kGpipe, 1}, {PipelineOrder::kInterleaved, 2}, {PipelineOrder::kBreadthFirst, 2}}) {
+    const CompileInput input = pipeline_input({order, 4, 16}, virtual_stages, 1, 0);
+    const std::vector<Program> programs = compile_programs(input, ProgramKind::kStep);
+    const UnitCost cost(input);
+    const auto seconds = [&](double message_seconds) {
+      const auto is_message = [](const Instruction& instruction) {
+        return (instruction.op == Op::kSend || instruction.op == Op::kRecv) && instruction.micro_batch >= 0;
+      };
+      return replay(programs,
+                    [&](const Program& program, const Instruction& instruction) {
+                      return is_message(instruction) ? message_seconds : cost(program, instruction);
+                    })
+          .seconds;
+    };
+    EXPECT_LT(seconds(0.3) / seconds(0), 1.15) << order_name(order);
+  }
+}
+
 std::string text_of(const std::vector<StageStep>& steps) {
   std::string text;
   for (const StageStep& step : steps) {
@@ -75,17 +97,16 @@ std::string text_of(const std::vector<StageStep>& steps) {
   return text;
 }
 
-// Two stages of two virtual stages, breadth first. Stage 1 sends what virtual stage 1 made to stage 0 as soon as it is
-// there, so stage 0 receives it in the middle of its own forwards through virtual stage 0.
+// Two stages of two virtual stages, breadth first. A receive stands before the work that it runs beside.
 TEST(Pipeline, MessagesStandBetweenTheirWork) {
   const PipelineShape shape{PipelineOrder::kBreadthFirst, 2, 2};
   const std::vector<LayerRange> ranges = {{0, 0, 1}, {1, 1, 2}, {0, 2, 3}, {1, 3, 4}};
   EXPECT_EQ(text_of(stage_steps(shape, ranges, 0)),
-            "F0.0 send-F0.0 F1.0 receive-F0.1 send-F1.0 F0.1 send-F0.1 receive-F1.1 F1.1 send-F1.1 "
-            "receive-B0.1 B0.1 send-B0.1 receive-B1.1 B1.1 receive-B0.0 send-B1.1 B0.0 receive-B1.0 B1.0 ");
+            "F0.0 send-F0.0 F1.0 send-F1.0 receive-F0.1 receive-F1.1 F0.1 send-F0.1 F1.1 send-F1.1 "
+            "receive-B0.1 receive-B1.1 B0.1 send-B0.1 B1.1 send-B1.1 receive-B0.0 receive-B1.0 B0.0 B1.0 ");
   EXPECT_EQ(text_of(stage_steps(shape, ranges, 1)),
-            "receive-F0.0 F0.0 send-F0.0 receive-F1.0 F1.0 receive-F0.1 send-F1.0 F0.1 receive-F1.1 F1.1 "
-            "B0.1 send-B0.1 B1.1 receive-B0.0 send-B1.1 B0.0 send-B0.0 receive-B1.0 B1.0 send-B1.0 ");
+            "receive-F0.0 receive-F1.0 F0.0 send-F0.0 F1.0 send-F1.0 receive-F0.1 receive-F1.1 F0.1 F1.1 "
+            "B0.1 send-B0.1 B1.1 send-B1.1 receive-B0.0 receive-B1.0 B0.0 send-B0.0 B1.0 send-B1.0 ");
 }
 
 TEST(Pipeline, LiveActivationsAreThoseOfTheFormulas) {
