@@ -62,7 +62,7 @@ MpiProcess::MpiProcess() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   find_nodes();
-  polling_ = Polling(ranks_on_node() <= sysconf(_SC_NPROCESSORS_ONLN));
+  polling_ = Polling(ranks_have_cores());
 }
 
 void MpiProcess::find_nodes() {
@@ -79,6 +79,8 @@ void MpiProcess::find_nodes() {
 int MpiProcess::ranks_on_node() const {
   return static_cast<int>(std::ranges::count(nodes_, nodes_[static_cast<size_t>(rank_)]));
 }
+
+bool MpiProcess::ranks_have_cores() const { return ranks_on_node() <= sysconf(_SC_NPROCESSORS_ONLN); }
 
 void MpiProcess::give_up() {
   if (!given_up_.exchange(true)) std::atexit(end_job);

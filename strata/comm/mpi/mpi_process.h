@@ -29,6 +29,8 @@ class MpiProcess {
   // By rank: the lowest rank on its machine.
   const std::vector<int>& nodes() const { return nodes_; }
   int ranks_on_node() const;
+  // Every rank of this machine can have a core, so that spinning takes it from none.
+  bool ranks_have_cores() const;
   Polling polling() const { return polling_; }
 
   // The other ranks cannot be waited for any more: nothing collective happens from here on, and the exit of this

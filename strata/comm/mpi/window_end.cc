@@ -7,11 +7,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "strata/comm/comm.h"
 #include "strata/comm/mpi/mpi_group.h"
+#include "strata/comm/mpi/shared_counter.h"
+#include "strata/comm/mpi/stream_copy.h"
 #include "strata/comm/sums.h"
 
 namespace strata {
@@ -23,16 +24,12 @@ constexpr int64_t kAlignment = 64;
 
 // Of one member, at the start of its staging area.
 struct alignas(kAlignment) Header {
-  std::atomic<int64_t> filled;  // blocks since the group was made
-  Call calls[2];                // the call that each block is part of
+  SharedCounter filled;  // blocks since the group was made
+  Call calls[2];         // the call that each block is part of
 };
-static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(Header) % kAlignment == 0);
+static_assert(sizeof(Header) % kAlignment == 0);
 
 constexpr int64_t kAreaBytes = static_cast<int64_t>(sizeof(Header)) + 2 * kBlockBytes;
-
-void copy_bytes(const std::byte* from, std::byte* to, int64_t num_bytes) {
-  if (num_bytes > 0) std::memcpy(to, from, static_cast<size_t>(num_bytes));
-}
 
 // Libraries align an area to less. Every process maps it at a page, so that all find the same place.
 std::byte* aligned(void* area) {
@@ -88,6 +85,7 @@ class WindowEnd : public GroupEnd {
         size_(group_->members.size()),
         member_(group_->members.member),
         window_(*group_),
+        spins_(group_->process->ranks_have_cores()),
         piece_bytes_(kBlockBytes / size_ / kAlignment * kAlignment),
         parts_(static_cast<size_t>(size_)) {
     STRATA_CHECK(piece_bytes_ > 0, "{} members share a block of {} bytes", size_, kBlockBytes);
@@ -139,6 +137,7 @@ class WindowEnd : public GroupEnd {
   int size_;
   int member_;
   Window window_;
+  bool spins_;
   int64_t piece_bytes_;
   int64_t steps_ = 0;
   std::vector<const std::byte*> parts_;
@@ -147,11 +146,12 @@ class WindowEnd : public GroupEnd {
 void WindowEnd::step(const Call& call) {
   Header& own = window_.header(member_);
   own.calls[steps_ % 2] = call;
-  own.filled.store(steps_ + 1, std::memory_order_release);
+  own.filled.raise();
   for_others([&](int other) {
     Header& header = window_.header(other);
-    const auto filled = [&] { return header.filled.load(std::memory_order_acquire) > steps_; };
-    if (!filled() && !group_->process->polling().wait(group_->timeout_seconds, filled)) throw_missing(call);
+    // Others are where this member is, or one block ahead.
+    const bool filled = header.filled.wait_while(static_cast<uint32_t>(steps_), group_->timeout_seconds, spins_);
+    if (!filled) throw_missing(call);
     const Call& others = header.calls[steps_ % 2];
     const std::vector<int>& ranks = group_->members.ranks;
     STRATA_CHECK(others == call, "in group '{}' rank {} calls {}, rank {} calls {}", group_->members.name,
@@ -165,7 +165,7 @@ void WindowEnd::throw_missing(const Call& call) {
   group_->process->give_up();
   std::vector<int> missing;
   for_others([&](int other) {
-    if (window_.header(other).filled.load() <= steps_)
+    if (window_.header(other).filled.value() == static_cast<uint32_t>(steps_))
       missing.push_back(group_->members.ranks[static_cast<size_t>(other)]);
   });
   throw_failed_run("{}: waited {} s for ranks {} of {}", group_->what(call), group_->timeout_seconds,
@@ -173,7 +173,7 @@ void WindowEnd::throw_missing(const Call& call) {
 }
 
 void WindowEnd::reduce_whole(const Call& call, std::byte* values) {
-  copy_bytes(values, own_block(), call.elements * dtype_bytes(call.dtype));
+  stream_copy(values, own_block(), call.elements * dtype_bytes(call.dtype));
   step(call);
   for (int other = 0; other < size_; ++other)
     parts_[static_cast<size_t>(other)] = other == member_ ? values : filled_block(other);
@@ -182,7 +182,7 @@ void WindowEnd::reduce_whole(const Call& call, std::byte* values) {
 
 void WindowEnd::give_pieces(const std::byte* values, const Pieces& pieces, int64_t piece) {
   for_others([&](int other) {
-    copy_bytes(values + pieces.begin(other, piece), own_block() + place(other), pieces.size(other, piece));
+    stream_copy(values + pieces.begin(other, piece), own_block() + place(other), pieces.size(other, piece));
   });
 }
 
@@ -203,12 +203,12 @@ void WindowEnd::all_reduce(DType dtype, std::byte* values, int64_t elements) {
     step(call);
     if (piece < pieces.count()) {
       add_own_piece(call, values, pieces, piece);
-      copy_bytes(values + pieces.begin(member_, piece), own_block() + place(member_), pieces.size(member_, piece));
+      stream_copy(values + pieces.begin(member_, piece), own_block() + place(member_), pieces.size(member_, piece));
     }
     if (piece > 0)
       for_others([&](int other) {
-        copy_bytes(filled_block(other) + place(other), values + pieces.begin(other, piece - 1),
-                   pieces.size(other, piece - 1));
+        stream_copy(filled_block(other) + place(other), values + pieces.begin(other, piece - 1),
+                    pieces.size(other, piece - 1));
       });
   }
 }
@@ -227,10 +227,10 @@ void WindowEnd::all_gather(DType dtype, std::byte* values, int64_t elements) {
   const Call call = {CallKind::kAllGather, dtype, 0, elements};
   const Pieces pieces = {elements, dtype_bytes(dtype), size_, kBlockBytes};
   for (int64_t piece = 0; piece < pieces.count(); ++piece) {
-    copy_bytes(values + pieces.begin(member_, piece), own_block(), pieces.size(member_, piece));
+    stream_copy(values + pieces.begin(member_, piece), own_block(), pieces.size(member_, piece));
     step(call);
     for_others([&](int other) {
-      copy_bytes(filled_block(other), values + pieces.begin(other, piece), pieces.size(other, piece));
+      stream_copy(filled_block(other), values + pieces.begin(other, piece), pieces.size(other, piece));
     });
   }
 }
@@ -238,12 +238,13 @@ void WindowEnd::all_gather(DType dtype, std::byte* values, int64_t elements) {
 void WindowEnd::all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) {
   const Call call = {CallKind::kAllToAll, dtype, 0, elements};
   const Pieces pieces = {elements, dtype_bytes(dtype), size_, piece_bytes_};
-  copy_bytes(send + pieces.begin(member_, 0), receive + pieces.begin(member_, 0), pieces.part_bytes(member_));
+  stream_copy(send + pieces.begin(member_, 0), receive + pieces.begin(member_, 0), pieces.part_bytes(member_));
   for (int64_t piece = 0; piece < pieces.count(); ++piece) {
     give_pieces(send, pieces, piece);
     step(call);
     for_others([&](int other) {
-      copy_bytes(filled_block(other) + place(member_), receive + pieces.begin(other, piece), pieces.size(other, piece));
+      stream_copy(filled_block(other) + place(member_), receive + pieces.begin(other, piece),
+                  pieces.size(other, piece));
     });
   }
 }
@@ -253,9 +254,9 @@ void WindowEnd::broadcast(int from_member, std::span<std::byte> bytes) {
   const Call call = {CallKind::kBroadcast, DType::kU8, from_member, size};
   for (int64_t begin = 0; begin < size; begin += kBlockBytes) {
     const int64_t count = std::min(kBlockBytes, size - begin);
-    if (member_ == from_member) copy_bytes(bytes.data() + begin, own_block(), count);
+    if (member_ == from_member) stream_copy(bytes.data() + begin, own_block(), count);
     step(call);
-    if (member_ != from_member) copy_bytes(filled_block(from_member), bytes.data() + begin, count);
+    if (member_ != from_member) stream_copy(filled_block(from_member), bytes.data() + begin, count);
   }
 }
 
