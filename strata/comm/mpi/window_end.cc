@@ -18,8 +18,8 @@
 namespace strata {
 namespace {
 
-constexpr int64_t kBlockBytes = 256 << 10;  // both blocks of two members stay in a core's second cache
-constexpr int64_t kSmallReduce = 8 << 10;   // up to here everybody adds everything: one step instead of two
+constexpr int64_t kBlockBytes = 512 << 10;
+constexpr int64_t kSmallReduce = 8 << 10;  // up to here everybody adds everything: one step instead of two
 constexpr int64_t kAlignment = 64;
 
 // Of one member, at the start of its staging area.
