@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between the MPI ranks that run this, against plain loops that copy and add the same bytes on every rank
-// at the same time. Rank 0 prints a line per round, size and kind: seconds of the slowest rank, of the collective and
-// of the loops. Usage: mpirun -n 2 collectives ROUNDS LARGEST_MIB
+// Collectives between the MPI ranks that run this, against plain loops that add and copy as many bytes as a rank
+// receives, from its own memory, on every rank at the same time. Rank 0 prints a line per round, size and kind: seconds
+// of the slowest rank, of the collective and of the loops. Usage: mpirun -n 2 collectives ROUNDS LARGEST_MIB
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,34 +26,41 @@ constexpr int64_t kTimedBytes = 128 * kMib;  // a call of less is repeated
 
 class Bench {
  public:
-  Bench(Comm& comm, int64_t largest) : comm_(comm), values_(static_cast<size_t>(largest / 4), 1.0f) {
+  Bench(Comm& comm, int64_t largest)
+      : comm_(comm), values_(static_cast<size_t>(largest / 4), 1.0f), received_(values_) {
     std::vector<int> ranks(static_cast<size_t>(comm.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     world_ = comm.group("world", ranks, 0);
   }
 
   void measure(int round, int64_t bytes) {
-    const int64_t elements = bytes / 4, part = elements / comm_.size();
-    const auto add = [=, this](float* values) {
-      for (int64_t other = 1; other < comm_.size(); ++other)
-        for (int64_t i = 0; i < part; ++i) values[i] += values[other * part + i];
+    const int64_t elements = bytes / 4, part = elements / comm_.size(), own = comm_.rank();
+    const auto add = [=, this](float* values, const float* received) {
+      for (int64_t other = 0; other < comm_.size(); ++other)
+        if (other != own)
+          for (int64_t i = own * part; i < (own + 1) * part; ++i) values[i] += received[i];
     };
-    const auto copy = [=, this](float* values) {
-      for (int64_t other = 1; other < comm_.size(); ++other)
-        std::memcpy(values, values + other * part, static_cast<size_t>(part * 4));
+    const auto copy = [=, this](float* values, const float* received) {
+      for (int64_t other = 0; other < comm_.size(); ++other)
+        if (other != own) std::memcpy(values + other * part, received + other * part, static_cast<size_t>(part * 4));
     };
-    const auto add_and_copy = [=](float* values) { add(values), copy(values); };
+    const auto add_and_copy = [=](float* values, const float* received) {
+      add(values, received), copy(values, received);
+    };
     const auto bytes_of = [](float* values) { return reinterpret_cast<std::byte*>(values); };
-    print(round, elements, "reduce-scatter", add,
-          [=, this](float* values) { comm_.reduce_scatter(world_, DType::kF32, bytes_of(values), elements); });
-    print(round, elements, "all-gather", copy,
-          [=, this](float* values) { comm_.all_gather(world_, DType::kF32, bytes_of(values), elements); });
-    print(round, elements, "all-reduce", add_and_copy,
-          [=, this](float* values) { comm_.all_reduce(world_, DType::kF32, bytes_of(values), elements); });
+    print(round, elements, "reduce-scatter", add, [=, this](float* values, const float*) {
+      comm_.reduce_scatter(world_, DType::kF32, bytes_of(values), elements);
+    });
+    print(round, elements, "all-gather", copy, [=, this](float* values, const float*) {
+      comm_.all_gather(world_, DType::kF32, bytes_of(values), elements);
+    });
+    print(round, elements, "all-reduce", add_and_copy, [=, this](float* values, const float*) {
+      comm_.all_reduce(world_, DType::kF32, bytes_of(values), elements);
+    });
   }
 
  private:
-  using Work = std::function<void(float* values)>;
+  using Work = std::function<void(float* values, const float* received)>;
 
   void print(int round, int64_t elements, const char* kind, const Work& loops, const Work& collective) {
     const double loop_seconds = seconds(loops, elements), collective_seconds = seconds(collective, elements);
@@ -69,11 +76,13 @@ class Bench {
     using Clock = std::chrono::steady_clock;
     const auto places = static_cast<int64_t>(values_.size()) / elements;
     const int64_t times = std::clamp<int64_t>(kTimedBytes / 4 / elements, 1, 1000);
-    const auto values = [&](int64_t turn) { return values_.data() + turn % places * elements; };
-    work(values(places - 1));
+    const auto turn = [&](int64_t i) {
+      work(values_.data() + i % places * elements, received_.data() + i % places * elements);
+    };
+    turn(places - 1);
     comm_.barrier(world_);
     const auto begin = Clock::now();
-    for (int64_t i = 0; i < times; ++i) work(values(i));
+    for (int64_t i = 0; i < times; ++i) turn(i);
     std::vector<double> of_ranks(static_cast<size_t>(comm_.size()));
     of_ranks[static_cast<size_t>(comm_.rank())] = std::chrono::duration<double>(Clock::now() - begin).count();
     comm_.all_gather(world_, DType::kF64, reinterpret_cast<std::byte*>(of_ranks.data()), comm_.size());
@@ -83,6 +92,7 @@ class Bench {
   Comm& comm_;
   Group world_;
   std::vector<float> values_;
+  std::vector<float> received_;  // what the loops add and copy: own memory that stands for that of the others
 };
 
 }  // namespace

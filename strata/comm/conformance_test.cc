@@ -157,6 +157,31 @@ void broadcast_from_every_member(Comm& comm) {
     }
 }
 
+// Integers whose sums are exact, at sizes that take several rounds of pieces on every backend.
+void large_buffers_go_in_rounds(Comm& comm) {
+  const Group world = world_of(comm);
+  const int64_t n = comm.size(), elements = 1'100'000 * std::min<int64_t>(n, 4) + 1;
+  const PartRange own = part_range(elements, n, comm.rank());
+  std::vector<float> values(static_cast<size_t>(elements));
+  std::byte* const bytes = reinterpret_cast<std::byte*>(values.data());
+  const auto value = [](int64_t rank, int64_t i) { return static_cast<float>(1000 * rank + i % 977); };
+  const auto sum = [n](int64_t i) { return static_cast<float>(1000 * n * (n - 1) / 2 + n * (i % 977)); };
+  const auto fill = [&] {
+    for (int64_t i = 0; i < elements; ++i) values[static_cast<size_t>(i)] = value(comm.rank(), i);
+  };
+  const auto expect_sums = [&](int64_t begin, int64_t end, const char* what) {
+    for (int64_t i = begin; i < end; ++i) ASSERT_EQ(values[static_cast<size_t>(i)], sum(i)) << what << " at " << i;
+  };
+  fill();
+  comm.reduce_scatter(world, DType::kF32, bytes, elements);
+  expect_sums(own.begin, own.begin + own.count, "reduce-scatter");
+  comm.all_gather(world, DType::kF32, bytes, elements);
+  expect_sums(0, elements, "all-gather");
+  fill();
+  comm.all_reduce(world, DType::kF32, bytes, elements);
+  expect_sums(0, elements, "all-reduce");
+}
+
 // The clock is one for all processes of a machine.
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -330,6 +355,7 @@ constexpr ConformanceCase kCases[] = {
     {"AllGatherCollectsTheParts", all_gather_collects_the_parts},
     {"AllToAllExchangesParts", all_to_all_exchanges_parts},
     {"BroadcastFromEveryMember", broadcast_from_every_member},
+    {"LargeBuffersGoInRounds", large_buffers_go_in_rounds},
     {"BarrierWaitsForAll", barrier_waits_for_all},
     {"SendAndReceiveAroundTheRing", send_and_receive_around_the_ring},
     {"MessagesOnALaneKeepTheirOrder", messages_on_a_lane_keep_their_order},
