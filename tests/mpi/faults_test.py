@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Case B73: whatever happens to one rank of four, all ranks are gone within 10 s, the exit code is not 0 and the message
-names what happened. Usage: faults_test.py MPIEXEC FAULTS"""
+"""Case B73: whatever happens to one rank of four, all ranks are gone within 10 s, the exit code is not 0 and the
+message names what happened. Usage: faults_test.py MPIEXEC FAULTS"""
 import subprocess
 import sys
 import time
