@@ -7,15 +7,18 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "strata/base/error.h"
 #include "strata/base/units.h"
+#include "strata/comm/mpi/mpi_comm.h"
 #include "strata/program/report.h"
 #include "strata/train/check_report.h"
 #include "strata/train/generation.h"
+#include "strata/train/launch.h"
 #include "strata/train/model_evaluation.h"
 #include "strata/train/trainer.h"
 
@@ -47,9 +50,17 @@ Overrides parse_overrides(const std::vector<std::string>& arguments) {
   return overrides;
 }
 
-int train(const std::string& config, const Overrides& overrides) {
-  strata::Trainer trainer(strata::read_train_config(config, overrides));
+constexpr double kSecondsToWaitForRanks = 1800;
+
+// `ranks` 0: as many as MPI has started, or one. `command`: this process' words.
+int train(const std::string& path, const Overrides& overrides, int64_t ranks, const std::vector<std::string>& command) {
+  const strata::TrainConfig config = strata::read_train_config(path, overrides);
+  const bool started = strata::started_by_mpi();
+  if (ranks > 1 && !started) strata::start_ranks(config, ranks, command);
+  const std::unique_ptr<strata::Comm> comm = started ? strata::make_mpi_comm(kSecondsToWaitForRanks) : nullptr;
+  strata::Trainer trainer(config, comm.get());
   const strata::TrainResult result = trainer.train();
+  if (comm && comm->rank() > 0) return result.stopped ? kExitStopped : 0;
   const std::string folder = trainer.workload().config.run.directory;
   if (result.stopped) {
     fmt::print("stopped after step {} and saved; the same command resumes\n", result.step);
@@ -61,13 +72,14 @@ int train(const std::string& config, const Overrides& overrides) {
   return 0;
 }
 
-int check(const std::string& config, const Overrides& overrides) {
-  fmt::print("{}", strata::check_report(strata::read_train_config(config, overrides)));
+int check(const std::string& config, const Overrides& overrides, int64_t ranks) {
+  fmt::print("{}", strata::check_report(strata::read_train_config(config, overrides), ranks));
   return 0;
 }
 
-int program(const std::string& config, const Overrides& overrides, const std::string& name) {
-  const auto workload = strata::make_workload(strata::read_train_config(config, overrides));
+int program(const std::string& config, const Overrides& overrides, const std::string& name,
+            const strata::RankPosition& position) {
+  const auto workload = strata::make_workload(strata::read_train_config(config, overrides), position);
   const strata::Program* chosen = workload->programs.find(name);
   if (chosen == nullptr) strata::throw_bad_input("there is no program '{}': step, evaluation or save", name);
   fmt::print("{}", strata::describe_program(*chosen, workload->layers));
@@ -126,12 +138,22 @@ int run(int argc, char** argv) {
   CLI::App* train_command = add_config_command(app, "train", "Train, or resume, the run of a config", config);
   bool profile = false;
   train_command->add_flag("--profile", profile, "also write a Chrome trace of measured instructions (log.profile)");
+  int64_t ranks = 0;
+  const auto add_ranks = [&](CLI::App* command) {
+    command->add_option("--ranks", ranks, "number of ranks, each a process of mpirun; 0: what the plan has")
+        ->check(CLI::Range(0, 1 << 20));
+  };
+  add_ranks(train_command);
   CLI::App* check_command =
       add_config_command(app, "check", "Sizes, memory and disk of a run, without training", config);
   CLI::App* program_command =
       add_config_command(app, "program", "A rank's instructions, with the bookings each one touches", config);
   std::string program_name = "step";
   program_command->add_option("--name", program_name, "step, evaluation or save");
+  int rank = 0;
+  program_command->add_option("--rank", rank, "whose program");
+  add_ranks(check_command);
+  add_ranks(program_command);
   CLI::App* options_command = app.add_subcommand("options", "Every option of the config: default, range, meaning");
   bool markdown = false;
   options_command->add_flag("--markdown", markdown, "as docs/config.md");
@@ -165,10 +187,11 @@ int run(int argc, char** argv) {
   if (*train_command) {
     Overrides overrides = parse_overrides(train_command->remaining());
     if (profile) overrides.push_back({"log.profile", "true"});
-    return train(config, overrides);
+    return train(config, overrides, ranks, std::vector<std::string>(argv, argv + argc));
   }
-  if (*check_command) return check(config, parse_overrides(check_command->remaining()));
-  if (*program_command) return program(config, parse_overrides(program_command->remaining()), program_name);
+  if (*check_command) return check(config, parse_overrides(check_command->remaining()), ranks);
+  if (*program_command)
+    return program(config, parse_overrides(program_command->remaining()), program_name, {rank, ranks, 1});
   if (*generate_command) return generate(generation);
   if (*eval_command) return evaluate(evaluation);
   if (*options_command) fmt::print("{}", markdown ? strata::options_markdown() : strata::options_text());

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "strata/base/error.h"
 #include "strata/base/random.h"
 
 namespace strata::testing {
@@ -51,27 +52,46 @@ std::vector<int64_t> common_divisors(int64_t a, int64_t b, int64_t c) {
   return result;
 }
 
+bool is_legal(const Plan& plan, const ModelSpec& model) {
+  try {
+    validate_plan(plan, model);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::vector<int64_t> draw_stages(Dice& dice, int64_t stages, int64_t layers) {
   std::vector<int64_t> sizes(static_cast<size_t>(stages), 1);
   for (int64_t rest = layers - stages; rest > 0; --rest) ++sizes[static_cast<size_t>(dice.roll(stages))];
   return sizes;
 }
 
-Plan draw_plan_for(Dice& dice, const ModelSpec& model) {
+Plan draw_any_plan(Dice& dice, const ModelSpec& model) {
   Plan plan;
   const int64_t layers = num_layers(model);
   const int64_t tp = dice.pick(common_divisors(model.heads, model.kv_heads, model.ffn));
   const int64_t stages = std::min<int64_t>(1 + dice.roll(std::min<int64_t>(8 / tp, 4)), layers);
   const int64_t dp = 1 + dice.roll(8 / (tp * stages));
   plan.num_ranks = tp * stages * dp;
-  plan.stage_layers = draw_stages(dice, stages, layers);
+  plan.virtual_stages = std::min<int64_t>(1 + dice.roll(3), layers / stages);
+  plan.order = static_cast<PipelineOrder>(dice.roll(6));
+  plan.stage_layers = draw_stages(dice, stages * plan.virtual_stages, layers);
   for (int64_t layer = 0; layer < layers; ++layer)
     plan.layers.push_back({tp, dp, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(3))});
   plan.micro_batch = 1 + dice.roll(2);
   plan.accumulation = 1 + dice.roll(4);
   plan.reduce = dice.coin() ? GradientReduce::kEach : GradientReduce::kLast;
   plan.threads = 1;
+  plan.overlap = dice.coin();
   return plan;
+}
+
+Plan draw_legal_plan(Dice& dice, const ModelSpec& model) {
+  for (;;) {
+    Plan plan = draw_any_plan(dice, model);
+    if (is_legal(plan, model)) return plan;
+  }
 }
 
 PlanCourse start(ModelHarness& harness) {
@@ -91,7 +111,7 @@ PlanDraw draw_plan(uint64_t seed, OptimizerKind optimizer) {
   draw.options.optimizer.clip_norm = dice.coin() ? 0.5 : 0.0;
   draw.options.optimizer.momentum = 0.9;
   draw.options.threads = 1;
-  draw.plan = draw_plan_for(dice, draw.options.model);
+  draw.plan = draw_legal_plan(dice, draw.options.model);
   const int64_t samples = draw.plan.micro_batch * draw.plan.accumulation * draw.plan.layers[0].dp;
   draw.options.micro_batch = samples;
   const int64_t documents = std::max<int64_t>(samples - dice.roll(2), 1);  // the last batch of a run may be short

@@ -376,7 +376,7 @@ TEST(Trainer, NothingToCountSkipsTheStep) {
   for (int32_t& target : batch.targets) target = -1;
   batch.counted = 0;
   StepMetrics metrics;
-  const std::string log = captured_log([&] { metrics = trainer.step_on({{batch}, 16, 0}); });
+  const std::string log = captured_log([&] { metrics = trainer.step_on({{batch}, {16}, 16, 0}); });
   EXPECT_THAT(log, HasSubstr("step 2: no counted token in the batch; the step is skipped, 1 skipped so far"));
   EXPECT_EQ(parameters(trainer), before);
   EXPECT_EQ(metrics.loss, 0);

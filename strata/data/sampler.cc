@@ -58,9 +58,10 @@ void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const Ba
     sheet.micro_batches[static_cast<size_t>(i)] =
         fill_micro_batch(dataset, order, extent.first_place, first, count, storages[static_cast<size_t>(i)]);
   }
-  sheet.num_tokens = 0;
+  sheet.sequence_lengths.resize(static_cast<size_t>(extent.num_samples));
   for (int64_t i = 0; i < extent.num_samples; ++i)
-    sheet.num_tokens += dataset.sample_tokens(order.at(extent.first_place + i));
+    sheet.sequence_lengths[static_cast<size_t>(i)] = dataset.sample_tokens(order.at(extent.first_place + i));
+  sheet.num_tokens = std::accumulate(sheet.sequence_lengths.begin(), sheet.sequence_lengths.end(), int64_t{0});
   sheet.counted = sheet.num_tokens;  // every input of a sample has a target
 }
 

@@ -8,6 +8,7 @@
 #include "strata/base/error.h"
 #include "strata/model/segment.h"
 #include "strata/optim/decay_groups.h"
+#include "strata/program/parts.h"
 
 namespace strata {
 namespace {
@@ -115,9 +116,9 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
     case Op::kScalar: return run_scalar(program, instruction);
     case Op::kUpdate: return run_update(program, instruction);
     case Op::kCopy: {
-      const Booking& from = program.bookings[instruction.uses[0].booking];
+      const CopySource from = copy_source(program, set_, instruction);
       const Booking& to = program.bookings[instruction.uses[1].booking];
-      STRATA_CHECK(copy_out != nullptr && from.bytes == to.bytes, "copy of {} to {}", from.name, to.name);
+      STRATA_CHECK(copy_out != nullptr && from.bytes == to.bytes, "copy of {} bytes to {}", from.bytes, to.name);
       return copy_out(to.offset, arena_.subspan(from.offset, from.bytes));
     }
     case Op::kCollective:

@@ -24,8 +24,9 @@ struct MicroBatch {
 
 struct BatchSheet {
   std::vector<MicroBatch> micro_batches;
-  int64_t num_tokens = 0;  // of the global batch
-  int64_t counted = 0;     // of the global batch: normalises the loss
+  std::vector<int64_t> sequence_lengths;  // of the global batch
+  int64_t num_tokens = 0;                 // of the global batch
+  int64_t counted = 0;                    // of the global batch: normalises the loss
 };
 
 // Memory of one micro-batch's arrays at capacity, and a view of it there. `memory` holds micro_batch_bytes(...) bytes,

@@ -84,8 +84,12 @@ struct TrainLoopConfig {
 };
 
 struct ParallelConfig {
-  std::string plan = "auto";         // "auto" or a plan.json
-  std::string activations = "keep";  // keep, selective, full: for every layer, only with plan = "auto"
+  std::string plan = "auto";  // "auto" or a plan.json
+  // Of every layer, only with plan = "auto":
+  std::string activations = "keep";  // keep, selective, full
+  int64_t tp = 1;                    // tensor-parallel ranks
+  int64_t pp = 1;                    // pipeline stages; all other ranks are data-parallel
+  int64_t zero = 1;                  // 0 to 3: what data-parallel ranks shard
   bool operator==(const ParallelConfig&) const = default;
 };
 

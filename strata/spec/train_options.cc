@@ -12,6 +12,8 @@ namespace {
 
 constexpr OptionRange kCount{.min = 0, .max = 9e18};
 constexpr OptionRange kPositiveCount{.min = 1, .max = 9e18};
+constexpr OptionRange kDegree{.min = 1, .max = 1 << 15};
+constexpr OptionRange kZeroStages{.min = 0, .max = 3};
 constexpr OptionRange kSampleCount{.min = 0, .max = 1 << 24};  // products of two, times the ranks, fit 63 bits
 constexpr OptionRange kTokenCount{.min = 0, .max = std::numeric_limits<int32_t>::max()};
 constexpr OptionRange kFraction{.min = 0, .max = 1, .below_max = true};
@@ -198,13 +200,23 @@ void add_train(std::vector<TrainOption>& table) {
 
 void add_placement(std::vector<TrainOption>& table) {
   Section parallel(table, "parallel", &TrainConfig::parallel);
-  parallel.add("plan", &ParallelConfig::plan, "\"auto\": one rank with everything resident; or a plan.json",
+  parallel.add("plan", &ParallelConfig::plan, "\"auto\": every layer alike, by the options below; or a plan.json",
                {.required = true});
   parallel.add("activations", &ParallelConfig::activations,
                "what is kept for the backward pass: all, the costly ones, or layer inputs",
                {.choices = {"keep", "selective", "full"},
                 .other_names = {"gradient_checkpointing", "activation_checkpointing", "recompute"},
                 .only_with = {"parallel.plan", {"auto"}}});
+  const OptionCondition automatic{"parallel.plan", {"auto"}};
+  parallel.add(
+      "tp", &ParallelConfig::tp, "ranks that share every layer (tensor parallel)",
+      {.range = kDegree, .other_names = {"tensor_parallel", "tensor_model_parallel_size"}, .only_with = automatic});
+  parallel.add(
+      "pp", &ParallelConfig::pp, "pipeline stages; the ranks that tp x pp leaves are data-parallel",
+      {.range = kDegree, .other_names = {"pipeline_parallel", "pipeline_model_parallel_size"}, .only_with = automatic});
+  parallel.add("zero", &ParallelConfig::zero,
+               "what data-parallel ranks shard: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters",
+               {.range = kZeroStages, .other_names = {"zero_stage", "stage"}, .only_with = automatic});
   Section memory(table, "memory", &TrainConfig::memory);
   memory.add("device", &MemoryConfig::device, "memory that a rank may plan with; 0: what the machine has free",
              {.range = kCount, .other_names = {"limit", "budget", "max_memory"}, .bytes = true});

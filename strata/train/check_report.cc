@@ -3,10 +3,13 @@
 
 #include <sys/statvfs.h>
 
+#include <algorithm>
+
 #include "strata/base/error.h"
 #include "strata/base/units.h"
 #include "strata/optim/decay_groups.h"
 #include "strata/optim/schedule.h"
+#include "strata/program/replay.h"
 #include "strata/program/report.h"
 #include "strata/train/corpus.h"
 #include "strata/train/run_folder.h"
@@ -51,15 +54,49 @@ std::string disk_lines(const Workload& workload, const RunFolder& folder) {
                      format_bytes(free_bytes));
 }
 
+// Compiles for every rank; their programs run to the end together.
+std::vector<std::unique_ptr<Workload>> all_ranks(const TrainConfig& config, int64_t num_ranks) {
+  std::vector<std::unique_ptr<Workload>> workloads;
+  workloads.push_back(make_workload(config, {0, num_ranks, 1}));
+  const auto planned = static_cast<int>(workloads[0]->input.plan.num_ranks);
+  for (int rank = 1; rank < planned; ++rank) workloads.push_back(make_workload(config, {rank, planned, 1}));
+  for (size_t index = 0; index < workloads[0]->programs.programs.size(); ++index) {
+    std::vector<Program> programs;
+    for (const auto& workload : workloads) programs.push_back(workload->programs.programs[index]);
+    const std::vector<std::string> problems = check_world(programs);
+    STRATA_CHECK(problems.empty(), "the programs of {} ranks do not run to the end: {}", planned, problems.front());
+  }
+  return workloads;
+}
+
+int64_t arena_of(const Workload& workload) { return workload.programs.arena_bytes[static_cast<size_t>(Tier::kDevice)]; }
+
+const std::unique_ptr<Workload>& fullest(const std::vector<std::unique_ptr<Workload>>& workloads) {
+  return *std::max_element(workloads.begin(), workloads.end(),
+                           [](const auto& a, const auto& b) { return arena_of(*a) < arena_of(*b); });
+}
+
+std::string rank_lines(const std::vector<std::unique_ptr<Workload>>& workloads) {
+  if (workloads.size() == 1) return "";
+  const Plan& plan = workloads[0]->input.plan;
+  std::string text =
+      fmt::format("ranks          {} = {} stages x dp {} x tp {}; arena of each, and the ledger of the fullest:\n",
+                  plan.num_ranks, num_stages(plan), plan.layers.front().dp, plan.layers.front().tp);
+  for (const auto& workload : workloads)
+    text += fmt::format("  rank {:<6}  {}\n", workload->input.rank, format_bytes(arena_of(*workload)));
+  return text;
+}
+
 }  // namespace
 
-std::string check_report(const TrainConfig& config) {
-  const auto workload = make_workload(config);
+std::string check_report(const TrainConfig& config, int64_t num_ranks) {
+  const std::vector<std::unique_ptr<Workload>> workloads = all_ranks(config, num_ranks);
+  const auto& workload = fullest(workloads);
   const RunFolder folder(config.run.directory);
   const Corpus corpus = open_corpus(config, workload->model, config.run.directory);
   const int64_t steps = last_step(config.train, corpus.train->num_samples(), workload->global_batch(), {});
   validate_schedule(config.schedule, config.optimizer.lr, steps);
-  std::string text = model_lines(*workload);
+  std::string text = model_lines(*workload) + rank_lines(workloads);
   text += fmt::format("data           {} samples, {} targets per epoch", corpus.train->num_samples(),
                       corpus.train->report().targets);
   if (corpus.validation)

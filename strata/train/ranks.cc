@@ -40,12 +40,12 @@ double Ranks::smallest(double value) {
   return *std::min_element(values.begin(), values.end());
 }
 
-std::string Ranks::from_first(const std::string& text) {
+std::string Ranks::from(int rank, const std::string& text) {
   if (comm_ == nullptr) return text;
   auto length = static_cast<int64_t>(text.size());
-  comm_->broadcast(all_, 0, std::as_writable_bytes(std::span(&length, 1)));
-  std::string result = first() ? text : std::string(static_cast<size_t>(length), '\0');
-  comm_->broadcast(all_, 0, std::as_writable_bytes(std::span(result)));
+  comm_->broadcast(all_, rank, std::as_writable_bytes(std::span(&length, 1)));
+  std::string result = this->rank() == rank ? text : std::string(static_cast<size_t>(length), '\0');
+  comm_->broadcast(all_, rank, std::as_writable_bytes(std::span(result)));
   return result;
 }
 

@@ -26,9 +26,10 @@ class Ranks {
   // Sums, in the order of ranks.
   double sum(double value);
   double smallest(double value);
+  double largest(double value) { return -smallest(-value); }
   bool any(bool value) { return sum(value ? 1 : 0) > 0; }
-  // The first rank's text.
-  std::string from_first(const std::string& text);
+  // A rank's text.
+  std::string from(int rank, const std::string& text);
   // `body` on the first rank before the others, which may then read what it wrote.
   void first_then_others(const std::function<void()>& body);
   // Throws Error (bad input) on all ranks when a rank's text differs from the first one's: "config".

@@ -62,7 +62,7 @@ RunFolder RunFolder::claim(const std::string& path) {
     throw_bad_input("another process trains in {}: wait for its end, or choose another run.directory", path);
   remove_unfinished(
       folder.path_,
-      "config\\.toml|plan\\.json|program\\.txt|environment\\.json|loss\\.svg|trace\\.json|model|.*\\.csv");
+      "config\\.toml|plan\\.json|program\\.txt|environment\\.json|loss\\.svg|trace(-[0-9]+)?\\.json|model|.*\\.csv");
   remove_unfinished(folder.path_ / "tokens", "train\\.tokens|validation\\.tokens");
   return folder;
 }

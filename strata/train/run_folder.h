@@ -12,6 +12,7 @@ namespace strata {
 
 class RunFolder {
  public:
+  RunFolder() = default;
   // Creates the folder. Throws Error when it cannot be made or written.
   explicit RunFolder(const std::string& path);
   // The same for a process that will train in it: refuses while another one does, and removes what killed ones left
@@ -23,7 +24,9 @@ class RunFolder {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path model() const { return path_ / "model"; }
   std::filesystem::path loss_curve() const { return path_ / "loss.svg"; }
-  std::filesystem::path trace() const { return path_ / "trace.json"; }
+  std::filesystem::path trace(int rank) const {
+    return path_ / (rank == 0 ? "trace.json" : "trace-" + std::to_string(rank) + ".json");
+  }
 
   // Writes config, plan, program listing with digest, and the environment (versions, cores).
   void describe(const Workload& workload) const;

@@ -3,31 +3,21 @@
 
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "strata/base/checksum.h"
 #include "strata/base/error.h"
-#include "strata/base/log.h"
-#include "strata/base/units.h"
-#include "strata/ckpt/checkpoint_parameters.h"
+#include "strata/base/file.h"
 #include "strata/data/sampler.h"
 #include "strata/device/process_memory.h"
-#include "strata/hf/model_folder.h"
-#include "strata/hf/tokenizer_json.h"
 #include "strata/kernels/peak.h"
-#include "strata/optim/decay_groups.h"
 #include "strata/optim/schedule.h"
-#include "strata/spec/train_options.h"
-#include "strata/store/disk_file.h"
-#include "strata/train/console_metrics.h"
-#include "strata/train/csv_metrics.h"
+#include "strata/program/chunks.h"
 #include "strata/train/evaluation.h"
 #include "strata/train/flops.h"
-#include "strata/train/initialize.h"
-#include "strata/train/loss_curve.h"
 #include "strata/train/run_length.h"
 #include "strata/train/signals.h"
-#include "strata/train/tensorboard_metrics.h"
-#include "strata/train/trace.h"
 
 namespace strata {
 namespace {
@@ -43,138 +33,68 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-std::vector<int64_t> sequence_lengths(const BatchSheet& sheet) {
-  std::vector<int64_t> lengths;
-  for (const MicroBatch& batch : sheet.micro_batches)
-    for (int64_t sequence = 0; sequence < batch.num_sequences(); ++sequence)
-      lengths.push_back(batch.offsets[sequence + 1] - batch.offsets[sequence]);
-  return lengths;
+RankPosition position_of(Comm* comm) {
+  return comm == nullptr ? RankPosition{} : RankPosition{comm->rank(), comm->size(), comm->ranks_on_node()};
+}
+
+std::string executable_checksum() {
+  const std::string bytes = read_text_file("/proc/self/exe");
+  return checksum_hex(checksum_of(std::as_bytes(std::span(bytes))));
 }
 
 }  // namespace
 
-Trainer::Trainer(const TrainConfig& config)
-    : workload_(make_workload(config)),
-      folder_(RunFolder::claim(config.run.directory)),
-      corpus_(open_corpus(config, workload_->model, config.run.directory)),
-      instance_(std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs, nullptr)) {
+Trainer::Trainer(const TrainConfig& config, Comm* comm)
+    : ranks_(comm), workload_(make_workload(config, position_of(comm))) {
+  if (!ranks_.first()) quiet_.emplace();
+  require_equal_ranks();
+  claim_folder();
+  open_data();
+  instance_ = std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs, comm);
   for (int64_t index = 0; index < workload_->input.plan.accumulation; ++index)
     storages_.push_back(executor().batch_storage(static_cast<int>(index)));
   load_or_initialize();
   max_steps_ = last_step(config.train, corpus_.train->num_samples(), workload_->global_batch(),
                          {state_.step, state_.samples_seen});
   validate_schedule(config.schedule, workload_->config.optimizer.lr, max_steps_);
-  folder_.describe(*workload_);
+  if (ranks_.first()) folder_.describe(*workload_);
 }
 
 Trainer::~Trainer() = default;
 
-void Trainer::load_or_initialize() {
+void Trainer::require_equal_ranks() {
+  if (ranks_.size() == 1) return;
+  ranks_.require_equal("executable", executable_checksum());
+  ranks_.require_equal("config", to_toml(workload_->config));
+  ranks_.require_equal("model config", to_config_json(workload_->model).dump());
+  Plan plan = workload_->input.plan;
+  plan.threads = 1;  // machines may differ in cores
+  ranks_.require_equal("plan", to_json(plan).dump());
+}
+
+void Trainer::claim_folder() {
+  const std::string& path = workload_->config.run.directory;
+  ranks_.first_then_others([&] { folder_ = ranks_.first() ? RunFolder::claim(path) : RunFolder(path); });
+}
+
+// The first rank writes the token files that the others then find.
+void Trainer::open_data() {
   const TrainConfig& config = workload_->config;
-  std::vector<std::string> warnings;
-  std::optional<CheckpointInfo> checkpoint;
-  remove_unfinished_checkpoints(config.run.directory);
-  if (config.train.resume == ResumeMode::kNever)
-    refuse_old_checkpoints();
-  else
-    checkpoint = find_latest_complete(config.run.directory, warnings);
-  for (const std::string& warning : warnings) log_warning("{}", warning);
-  if (checkpoint) return resume(*checkpoint);
-  if (config.train.resume == ResumeMode::kMust)
-    throw_bad_input("train.resume is \"must\" and {} holds no checkpoint: use \"auto\" for a first start",
-                    config.run.directory);
-  if (config.model.weights == "random") {
-    initialize_parameters(states(), config.run.seed, instance_->team());
-  } else {
-    load_weights(config.model.weights, states());
-  }
-  state_.data_fingerprint = checksum_hex(corpus_.train->fingerprint());
-}
-
-void Trainer::resume(const CheckpointInfo& checkpoint) {
-  state_ = read_checkpoint(checkpoint, states());
-  checkpoint_ = checkpoint.folder;
-  const std::string fingerprint = checksum_hex(corpus_.train->fingerprint());
-  if (state_.data_fingerprint != fingerprint)
-    throw_bad_input(
-        "{} was trained on data with fingerprint {} and this is {}: give the same data, or another run.directory",
-        checkpoint.folder, state_.data_fingerprint, fingerprint);
-  choose_learning_rate();
-  compare_options();
-  log_info("resumed from {} at step {}", checkpoint.folder, state_.step);
-}
-
-// They would outlive the new run's, and a resume would take the old run up again.
-void Trainer::refuse_old_checkpoints() const {
-  std::error_code none;
-  const std::filesystem::path folder = folder_.checkpoints();
-  if (std::filesystem::exists(folder, none) && !std::filesystem::is_empty(folder, none))
-    throw_bad_input(
-        "train.resume is \"never\" and {} holds checkpoints: choose another run.directory, or move that folder away",
-        folder.string());
-}
-
-void Trainer::choose_learning_rate() {
-  TrainConfig& config = workload_->config;
-  if (state_.peak_learning_rate == config.optimizer.lr) return;
-  const double used = config.train.resume_lr_from_checkpoint ? state_.peak_learning_rate : config.optimizer.lr;
-  log_info("learning rate: checkpoint {}, config {}, using {} (train.resume_lr_from_checkpoint = {})",
-           state_.peak_learning_rate, config.optimizer.lr, used, config.train.resume_lr_from_checkpoint);
-  config.optimizer.lr = used;
-}
-
-// A line for everything else that the config asks for and the run so far did not.
-void Trainer::compare_options() const {
-  TrainConfig before;
-  try {
-    before = parse_train_config(state_.config_toml, "the checkpoint's config", {});
-  } catch (const Error& error) {
-    return log_warning("options are not compared with those of the checkpoint: {}", error.what());
-  }
-  for (const TrainOption& option : train_config_options())
-    if (option.key != "optimizer.lr" && !option.key.starts_with("train.resume") &&
-        option.get(before) != option.get(workload_->config))
-      log_info("{}: {} so far, {} from here on", option.key, toml_text(option.get(before)),
-               toml_text(option.get(workload_->config)));
-}
-
-void Trainer::open_log() {
-  const TrainConfig& config = workload_->config;
-  if (!config.log.metrics_csv.empty()) writers_.push_back(std::make_unique<CsvMetrics>(metrics_csv(), state_.step));
-  if (config.log.tensorboard)
-    writers_.push_back(std::make_unique<TensorboardMetrics>(folder_.tensorboard(), state_.step));
-  writers_.push_back(std::make_unique<ConsoleMetrics>(stdout, ConsoleOptions{max_steps_, config.log.every}));
-  peak_flops_ = kernels::measure_peak_flops(instance_->team());
-}
-
-void Trainer::log_start() const {
-  const DecayGroups groups = decay_groups(workload_->layers, workload_->config.optimizer);
-  log_info("model: {} parameters; {} tensors with weight decay {}, {} without",
-           format_count(count_parameters(workload_->layers)), groups.decay.size(),
-           workload_->config.optimizer.weight_decay, groups.no_decay.size());
-  log_info("with decay: {}", fmt::join(groups.decay, " "));
-  log_info("without decay: {}", fmt::join(groups.no_decay, " "));
-  log_info("data: {} samples of up to {} tokens, fingerprint {}", corpus_.train->num_samples(), corpus_.train->seq(),
-           state_.data_fingerprint);
-  if (corpus_.validation)
-    log_info("validation: {} samples, fingerprint {}", corpus_.validation->num_samples(),
-             checksum_hex(corpus_.validation->fingerprint()));
-  log_info("memory: arena {}, threads {}", format_bytes(workload_->programs.arena_bytes[0]),
-           workload_->input.plan.threads);
-  if (workload_->input.plan.threads > available_threads())
-    log_warning("{} threads on {} cores this process may use: expect a slow run", workload_->input.plan.threads,
-                available_threads());
+  ranks_.first_then_others([&] { corpus_ = open_corpus(config, workload_->model, config.run.directory); });
+  ranks_.require_equal("data", checksum_hex(corpus_.train->fingerprint()));
 }
 
 BatchSheet Trainer::next_batch() {
   const TrainConfig& config = workload_->config;
   const Plan& plan = workload_->input.plan;
+  const RankPlace place = place_of_rank(plan, ranks_.rank());
   const int64_t dataset_samples = corpus_.train->num_samples();
   const int64_t samples =
       next_batch_samples(config.train, dataset_samples, workload_->global_batch(), {state_.step, state_.samples_seen});
   BatchSheet sheet;
   fill_batch_sheet(*corpus_.train, SampleOrder::shuffled(dataset_samples, config.run.seed),
-                   {state_.samples_seen, samples, plan.micro_batch, plan.accumulation}, storages_, sheet);
+                   {state_.samples_seen, samples, plan.micro_batch, plan.accumulation, place.data, place.dp}, storages_,
+                   sheet);
   state_.samples_seen += samples;
   return sheet;
 }
@@ -188,9 +108,10 @@ StepMetrics Trainer::step() {
   metrics.seconds_total = total.seconds();
   metrics.tokens_per_second = static_cast<double>(sheet.num_tokens) / metrics.seconds_total;
   metrics.mfu = peak_flops_ > 0
-                    ? step_flops(workload_->model, sequence_lengths(sheet)) / (metrics.seconds_total * peak_flops_)
+                    ? step_flops(workload_->model, sheet.sequence_lengths) / (metrics.seconds_total * peak_flops_)
                     : 0.0;
-  metrics.memory_bytes = read_process_memory().resident_bytes();
+  metrics.memory_bytes =
+      static_cast<int64_t>(ranks_.largest(static_cast<double>(read_process_memory().resident_bytes())));
   return metrics;
 }
 
@@ -241,10 +162,8 @@ void Trainer::run_program(const BatchSheet& sheet) {
 void Trainer::note_bad_step() {
   state_.skipped_steps += 1;
   bad_steps_in_a_row_ += 1;
-  const int64_t bad = executor().scalars().first_bad_tensor;
   log_warning("step {}: the gradient of {} is not finite (loss sum {}); the update is skipped, {} skipped so far",
-              state_.step, bad >= 0 ? executor().tensor_name(static_cast<int>(bad)) : "no single tensor",
-              executor().scalars().loss_sum, state_.skipped_steps);
+              state_.step, name_bad_tensor(), executor().scalars().loss_sum, state_.skipped_steps);
   if (bad_steps_in_a_row_ >= kMostBadStepsInARow)
     throw_failed_run(
         "step {}: {} steps in a row had a gradient that is not finite; a lower optimizer.lr or more "
@@ -253,57 +172,18 @@ void Trainer::note_bad_step() {
         state_.step, bad_steps_in_a_row_);
 }
 
+// Of the first rank that has one.
+std::string Trainer::name_bad_tensor() {
+  const int64_t bad = executor().scalars().first_bad_tensor;
+  const auto finder = static_cast<int>(ranks_.smallest(bad >= 0 ? ranks_.rank() : ranks_.size()));
+  if (finder == ranks_.size()) return "no single tensor";
+  return ranks_.from(finder, finder == ranks_.rank() ? executor().tensor_name(static_cast<int>(bad)) : "");
+}
+
 double Trainer::evaluate() {
   return strata::evaluate(executor(), workload_->evaluation(), workload_->input.plan, *corpus_.validation,
                           workload_->config.train.eval_samples, ranks_)
       .loss;
-}
-
-void Trainer::save() {
-  const TrainConfig& config = workload_->config;
-  state_.peak_learning_rate = config.optimizer.lr;
-  state_.tokenizer = corpus_.tokenizer ? corpus_.tokenizer->name() : "none";
-  state_.config_toml = to_toml(config);
-  write_checkpoint(config.run.directory, state_, states(), [&](DiskFile& file) {
-    executor().run(workload_->save(), {},
-                   [&](int64_t offset, std::span<const std::byte> bytes) { file.write(offset, bytes); });
-  });
-  checkpoint_ = checkpoint_path(config.run.directory, state_.step);
-  remove_old_checkpoints(config.run.directory, state_.step, config.train.keep_last);
-}
-
-std::string Trainer::write_model() {
-  STRATA_CHECK(!checkpoint_.empty(), "there is no checkpoint to write a model from");
-  const CheckpointInfo checkpoint = open_known_checkpoint(checkpoint_);
-  CheckpointParameters parameters(checkpoint);
-  const std::vector<LayerDecl>& layers = workload_->layers;
-  ModelFolder contents{workload_->model,
-                       layers,
-                       [&](int layer, int index) { return parameters.read(layers[layer].parameters[index]); },
-                       DType::kF32,
-                       {}};
-  if (corpus_.tokenizer)
-    contents.add_files = [&](const std::filesystem::path& folder) {
-      write_bytes_tokenizer(folder, workload_->model.max_positions);
-    };
-  write_model_folder(folder_.model(), contents, ExistingTarget::kReplace);
-  return folder_.model().string();
-}
-
-void Trainer::write_trace_file() const {
-  std::vector<TraceRecord> records;
-  for (const InstructionTime& time : times_) {
-    const Instruction& instruction = *time.instruction;
-    TraceRecord record;
-    record.category = op_name(instruction.op);
-    record.queue = queue_name(instruction.queue);
-    record.name = instruction_name(instruction, workload_->layers);
-    record.start_us = time.start_us;
-    record.duration_us = time.duration_us;
-    if (instruction.micro_batch >= 0) record.args.push_back({"micro_batch", instruction.micro_batch});
-    records.push_back(std::move(record));
-  }
-  write_trace(folder_.trace(), 0, records);
 }
 
 // The row of a step is in the log before its checkpoint exists, so that no resumed run lacks it; the time of saving
@@ -318,7 +198,7 @@ void Trainer::finish_step(StepMetrics& metrics) {
   }
   metrics.seconds_save = std::exchange(seconds_saving_, 0.0);
   metrics.seconds_total += metrics.seconds_eval + metrics.seconds_save;
-  for (const std::unique_ptr<MetricsWriter>& writer : writers_) writer->write(metrics);
+  if (log_) log_->write(metrics);
   if (callback_) callback_(metrics);
 }
 
@@ -330,8 +210,9 @@ void Trainer::save_timed() {
 
 TrainResult Trainer::train() {
   SignalRequests signals;
-  open_log();
-  log_start();
+  if (ranks_.first()) log_.emplace(*workload_, folder_, state_.step, max_steps_);
+  peak_flops_ = ranks_.sum(kernels::measure_peak_flops(instance_->team()));
+  log_run(*workload_, corpus_);
   TrainResult result;
   if (state_.step >= max_steps_)
     log_info("nothing is left to train: the run has {} steps and is at step {}", max_steps_, state_.step);
@@ -342,18 +223,17 @@ TrainResult Trainer::train() {
     executor().record_times(nullptr);
     num_traced_ += traced ? 1 : 0;
     finish_step(metrics);
-    stop = signals.stop_requested();
-    if (signals.take_save_request() || stop || due(workload_->config.train.save_every) || state_.step == max_steps_)
-      save_timed();
+    stop = ranks_.any(signals.stop_requested());
+    const bool save_now = ranks_.any(signals.take_save_request());
+    if (save_now || stop || due(workload_->config.train.save_every) || state_.step == max_steps_) save_timed();
     result.loss = metrics.loss;
     if (metrics.validation_loss) result.validation_loss = metrics.validation_loss;
   }
-  writers_.clear();
+  if (log_) log_->finish();
+  log_.reset();
   result.step = state_.step;
   result.stopped = state_.step < max_steps_;
-  if (workload_->config.log.profile) write_trace_file();
-  if (!workload_->config.log.metrics_csv.empty())
-    write_loss_curve(folder_.loss_curve(), folder_.path().string(), metrics_csv());
+  if (workload_->config.log.profile) write_instruction_trace(folder_, *workload_, times_);
   if (!result.stopped) result.model_folder = write_model();
   return result;
 }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a model as a config says: data, plan, programs, step loop, evaluation, checkpoints, log, model folder. One
-// process; train() runs to the end, or to the first SIGTERM or SIGINT, after which the run can be resumed as if it had
-// never stopped.
+// Trains a model as a config says: data, plan, programs, step loop, evaluation, checkpoints, log, model folder. Every
+// rank has a trainer, and all of them call the same functions; the first one keeps the log. train() runs to the end, or
+// to the first SIGTERM or SIGINT that reaches any rank, after which the run can be resumed as if it had never stopped.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 
+#include "strata/base/log.h"
 #include "strata/ckpt/checkpoint.h"
 #include "strata/train/corpus.h"
 #include "strata/train/metrics.h"
 #include "strata/train/model_instance.h"
 #include "strata/train/ranks.h"
 #include "strata/train/run_folder.h"
+#include "strata/train/run_log.h"
 #include "strata/train/workload.h"
 
 namespace strata {
@@ -31,7 +33,10 @@ class SignalRequests;
 class Trainer {
  public:
   // Opens the data, compiles, allocates, and loads the newest checkpoint, the given weights, or random ones.
-  explicit Trainer(const TrainConfig& config);
+  explicit Trainer(const TrainConfig& config) : Trainer(config, nullptr) {}
+  // One of the ranks of `comm`, which may be null (one rank) and must outlive the trainer. Throws Error on all ranks
+  // when they differ in config, model, plan, data or executable.
+  Trainer(const TrainConfig& config, Comm* comm);
   ~Trainer();
 
   TrainResult train();
@@ -56,6 +61,10 @@ class Trainer {
 
  private:
   StatesInMemory states() { return {workload_->input, workload_->layers, workload_->programs, instance_->arena()}; }
+  void require_equal_ranks();
+  void claim_folder();
+  void open_data();
+  std::optional<CheckpointInfo> find_checkpoint();
   void load_or_initialize();
   void resume(const CheckpointInfo& checkpoint);
   void refuse_old_checkpoints() const;
@@ -66,14 +75,13 @@ class Trainer {
   void run_program(const BatchSheet& sheet);
   void finish_step(StepMetrics& metrics);
   void save_timed();
-  std::filesystem::path metrics_csv() const { return folder_.path() / workload_->config.log.metrics_csv; }
-  void open_log();
-  void log_start() const;
+  void export_checkpoint() const;
   void note_bad_step();
-  void write_trace_file() const;
+  std::string name_bad_tensor();
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
 
-  Ranks ranks_{nullptr};
+  Ranks ranks_;
+  std::optional<QuietLog> quiet_;  // on all ranks but the first
   std::unique_ptr<Workload> workload_;
   RunFolder folder_;
   Corpus corpus_;
@@ -86,7 +94,7 @@ class Trainer {
   double seconds_saving_ = 0;  // of the save after the last step
   int64_t num_traced_ = 0;
   std::vector<MicroBatchStorage> storages_;
-  std::vector<std::unique_ptr<MetricsWriter>> writers_;
+  std::optional<RunLog> log_;  // on the first rank, while it trains
   std::vector<InstructionTime> times_;
   std::function<void(const StepMetrics&)> callback_;
 };
