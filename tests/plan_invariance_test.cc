@@ -8,7 +8,7 @@ namespace strata::testing {
 namespace {
 
 constexpr int kSteps = 5;
-constexpr uint64_t kDraws = 50;
+constexpr uint64_t kDraws = 200;
 
 // SGD with momentum: what differs is the order of f32 sums. A tensor moves by about lr * gradient, whose rounding is a
 // few 2^-24 = 6e-8 of its summands, and these are up to 100 times larger than what is left of them.

@@ -189,7 +189,8 @@ Deviation largest_deviation(const PlanCourse& course, const PlanCourse& referenc
     const std::vector<float> zeros(values.size());
     const double moved = distance(values, before == reference.before.end() ? zeros : before->second);
     const double scale = std::max(moved, floor * std::sqrt(static_cast<double>(values.size())));
-    note(largest, distance(course.after.at(name), values) / scale, name);
+    const double rounding = static_cast<double>(reference.losses.size()) * 0x1p-24 * distance(values, zeros);
+    note(largest, (distance(course.after.at(name), values) - rounding) / scale, name);
   }
   return largest;
 }

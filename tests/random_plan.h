@@ -28,7 +28,7 @@ PlanCourse run_plan(const PlanDraw& draw, int steps, double learning_rate);
 
 // The largest |a - b| / scale over losses, norms and tensors, and where it is. The scale of a tensor is how far the
 // reference moved it (states: their size), at least `floor` times the root of its number of elements: what moves less
-// than that is rounding.
+// than that is rounding. Every step also rounds every value once, by half of its last bit: that much is left out.
 struct Deviation {
   double value = 0;
   std::string where;
