@@ -56,7 +56,7 @@ constexpr double kSecondsToWaitForRanks = 1800;
 int train(const std::string& path, const Overrides& overrides, int64_t ranks, const std::vector<std::string>& command) {
   const strata::TrainConfig config = strata::read_train_config(path, overrides);
   const bool started = strata::started_by_mpi();
-  if (ranks > 1 && !started) strata::start_ranks(config, ranks, command);
+  if (ranks > 1 && !started) return strata::run_ranks(config, ranks, command);
   const std::unique_ptr<strata::Comm> comm = started ? strata::make_mpi_comm(kSecondsToWaitForRanks) : nullptr;
   strata::Trainer trainer(config, comm.get());
   const strata::TrainResult result = trainer.train();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts the ranks of a run on this machine: replaces this process by mpirun, which runs the same command once per
-// rank.
+// Starts the ranks of a run on this machine: mpirun runs the same command once per rank, and this process waits for it.
 #pragma once
 
 #include <string>
@@ -11,8 +10,9 @@
 namespace strata {
 
 // `command` is the program and its arguments. First refuses what every rank would refuse: a plan for another number of
-// ranks, sizes that contradict. Throws Error when mpirun is not there; does not return otherwise. Ranks may be more
-// than cores; none is bound to cores; they have minutes to save when mpirun is told to stop.
-[[noreturn]] void start_ranks(const TrainConfig& config, int64_t num_ranks, const std::vector<std::string>& command);
+// ranks, sizes that contradict. SIGTERM and SIGINT let the ranks save and stop, SIGUSR1 lets them save. Ranks may be
+// more than cores and none is bound to cores. Returns mpirun's exit code, which is that of the first rank that failed.
+// Throws Error when mpirun is not there.
+int run_ranks(const TrainConfig& config, int64_t num_ranks, const std::vector<std::string>& command);
 
 }  // namespace strata

@@ -30,12 +30,14 @@ SignalRequests::SignalRequests() {
   install(SIGTERM, on_stop, &old_term_);
   install(SIGINT, on_stop, &old_int_);
   install(SIGUSR1, on_save, &old_usr1_);
+  install(SIGUSR2, on_stop, &old_usr2_);
 }
 
 SignalRequests::~SignalRequests() {
   sigaction(SIGTERM, &old_term_, nullptr);
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGUSR1, &old_usr1_, nullptr);
+  sigaction(SIGUSR2, &old_usr2_, nullptr);
 }
 
 bool SignalRequests::stop_requested() const { return stop_flag != 0; }
