@@ -151,7 +151,7 @@ class Config(CommandTest):
         self.assertIn("forward", self.strata("program", self.config).stdout)
         result = self.strata("program", self.config, "--name", "no")
         self.assert_refused(result, BAD_INPUT, "'no'", "step, evaluation or save")
-        self.assert_refused(self.strata("program", self.config, "--rank", "1"), BAD_INPUT, "--rank")
+        self.assert_refused(self.strata("program", self.config, "--rank", "1"), BAD_INPUT, "no rank 1", "1 ranks")
 
     def test_check_runs_nothing(self):
         result = self.strata("check", self.config)

@@ -107,7 +107,7 @@ TEST(RunFolder, PlanForSeveralRanksIsRefused) {
   TinyRun run;
   write_test_file(run.folder() / "plan.json", to_json(plan_of(run, 2)).dump());
   run.config.parallel.plan = run.folder() / "plan.json";
-  EXPECT_THAT(refusal(run.config), HasSubstr("the plan has 2 ranks"));
+  EXPECT_THAT(refusal(run.config), HasSubstr("has 2 ranks and 1 run: start it with --ranks 2"));
 }
 
 }  // namespace

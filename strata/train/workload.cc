@@ -90,6 +90,9 @@ CompileInput make_input(const TrainConfig& config, const ModelSpec& model, const
   input.model = model;
   input.plan = make_plan(config, model, position);
   input.rank = position.rank;
+  if (input.rank < 0 || input.rank >= input.plan.num_ranks)
+    throw_bad_input("there is no rank {}: the plan has {} ranks, from 0 to {}", input.rank, input.plan.num_ranks,
+                    input.plan.num_ranks - 1);
   input.precision = config.model.precision;
   input.optimizer = config.optimizer;
   input.seq = sequence_length(config, model);
