@@ -298,7 +298,10 @@ class Checkpoints(CommandTest):
         self.trained()
         expected = (self.run_folder / "model" / "model.safetensors").read_bytes()
         codes = []
-        for limit in (0, 100, 500, 1000, 2000, 4000, 8000, 16000, 64000, 140000, 400000, 1000000):
+        limits = [0, 100, 500, 1000, 2000, 4000, 8000, 16000, 64000, 140000, 400000, 1000000]
+        if b"__tsan_init" in pathlib.Path(STRATA).read_bytes():
+            limits.remove(0)  # the thread sanitizer makes a file of its own before main
+        for limit in limits:
             with self.subTest(limit=limit):
                 shutil.rmtree(self.run_folder)
                 result = self.train_with_limit(limit)
