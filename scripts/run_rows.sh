@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs every script FOLDER/*.sh in the order of their names, or FOLDER/ROW.sh only. Goes on after a failure and then
-# fails. Ends with the lines "bench NAME MEASURED GOAL ok|short" of all rows. Usage: scripts/run_rows.sh FOLDER [ROW]
+# fails. Ends with the lines "bench|proof NAME MEASURED GOAL ok|short" of all rows.
+# Usage: scripts/run_rows.sh FOLDER [ROW]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,8 +23,8 @@ if [ "$found" = 0 ]; then
   echo "no row '$row' in $folder; rows: ${rows:-none}" >&2
   exit 2
 fi
-if grep -q '^bench ' "$output"; then
+if grep -Eq '^(bench|proof) ' "$output"; then
   echo "== goals"
-  grep '^bench ' "$output"
+  grep -E '^(bench|proof) ' "$output"
 fi
 exit $failed

@@ -11,9 +11,15 @@
 namespace strata::testing {
 namespace {
 
+struct Claim {
+  const char* name;
+  std::string (*check)(uint64_t seed);
+};
+constexpr Claim kClaims[] = {{"SGD", check_sgd}, {"AdamW", check_adamw}, {"sharding", check_sharding}};
+
 bool holds(uint64_t seed) {
   bool all = true;
-  for (const auto& [name, check] : {std::pair{"SGD", check_sgd}, {"AdamW", check_adamw}, {"sharding", check_sharding}})
+  for (const auto& [name, check] : kClaims)
     if (const std::string difference = check(seed); !difference.empty()) {
       fmt::print("{}: {}\n", name, difference);
       all = false;
