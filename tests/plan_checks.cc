@@ -38,8 +38,9 @@ std::vector<PlanCourse> courses_of_zero_stages(PlanDraw draw, uint64_t seed) {
   for (int zero = 0; zero < 4; ++zero) {
     for (LayerPlan& layer : draw.plan.layers) {
       layer.zero = zero;
-      layer.activations = static_cast<ActivationPolicy>((static_cast<uint64_t>(zero) + seed) % 3);
+      layer.activations = static_cast<ActivationPolicy>((static_cast<uint64_t>(zero) + seed) % 4);
     }
+    draw.plan.sequence_parallel = zero % 2 == 0;
     courses.push_back(run_plan(draw, 2, 1e-3));
   }
   return courses;

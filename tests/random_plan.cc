@@ -78,12 +78,13 @@ Plan draw_any_plan(Dice& dice, const ModelSpec& model) {
   plan.order = static_cast<PipelineOrder>(dice.roll(6));
   plan.stage_layers = draw_stages(dice, stages * plan.virtual_stages, layers);
   for (int64_t layer = 0; layer < layers; ++layer)
-    plan.layers.push_back({tp, dp, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(3))});
+    plan.layers.push_back({tp, dp, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(4))});
   plan.micro_batch = 1 + dice.roll(2);
   plan.accumulation = 1 + dice.roll(4);
   plan.reduce = dice.coin() ? GradientReduce::kEach : GradientReduce::kLast;
   plan.threads = 1;
   plan.overlap = dice.coin();
+  plan.sequence_parallel = dice.coin();
   return plan;
 }
 

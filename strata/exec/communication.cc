@@ -17,6 +17,10 @@ bool communicates(const Instruction& instruction) {
   return instruction.op == Op::kCollective || instruction.op == Op::kSend || instruction.op == Op::kRecv;
 }
 
+int64_t members_of(const Program& program, const Instruction& instruction) {
+  return static_cast<int64_t>(program.groups[instruction.group].ranks.size());
+}
+
 bool has_tied_chunk(const ProgramSet& set) {
   return std::any_of(set.chunks.begin(), set.chunks.end(),
                      [](const Chunk& chunk) { return chunk.tied_peer_stage >= 0; });
@@ -57,13 +61,11 @@ void Communication::run(const Program& program, const Instruction& instruction, 
     const Group& group = groups_.at({&program, instruction.group, instruction.queue});
     if (program.bookings[instruction.uses[0].booking].kind == BookingKind::kScalars)
       return sum_scalars(program, instruction, group);
-    if (instruction.chunk < 0) {
-      const Message sum = activation(program, instruction, tokens);
-      return comm_->all_reduce(group, sum.dtype, sum.data, sum.elements);
-    }
+    if (instruction.chunk < 0) return exchange_activation(program, instruction, group, tokens);
     if (instruction.collective == CollectiveKind::kAllGather) return gather_into_slot(program, instruction, group);
     return reduce_into_shard(program, instruction, group);
   }
+  if (instruction.op == Op::kCopy) return copy_part(program, instruction, tokens);
   const bool tied = instruction.chunk >= 0;
   const Message message = tied ? tied_message(program, instruction) : activation(program, instruction, tokens);
   const int lane = static_cast<int>(instruction.queue);
@@ -72,6 +74,40 @@ void Communication::run(const Program& program, const Instruction& instruction, 
     return instruction.op == Op::kSend ? send_in_pieces(instruction, message) : receive_and_add(instruction, message);
   if (instruction.op == Op::kSend) return comm_->send(instruction.peer, lane, {message.data, bytes});
   comm_->receive(instruction.peer, lane, {message.data, bytes});
+}
+
+PartRange Communication::own_part(const Program& program, const Instruction& instruction, int64_t elements) const {
+  const std::vector<int>& ranks = program.groups[instruction.group].ranks;
+  const auto member = std::find(ranks.begin(), ranks.end(), program.rank) - ranks.begin();
+  return part_range(elements, static_cast<int64_t>(ranks.size()), member);
+}
+
+// All of a partial sum, or the own part of it, which the second booking gets; or the whole of the parts.
+void Communication::exchange_activation(const Program& program, const Instruction& instruction, const Group& group,
+                                        int64_t tokens) {
+  const bool gather = instruction.collective == CollectiveKind::kAllGather;
+  const Booking& whole = program.bookings[instruction.uses[gather ? 1 : 0].booking];
+  const DType dtype = whole.bytes == instruction.elements * 4 ? DType::kF32 : DType::kBF16;
+  const int64_t elements = instruction.elements / program.capacity_tokens * tokens;
+  std::byte* const data = arena_.data() + whole.offset;
+  if (instruction.collective == CollectiveKind::kAllReduce) return comm_->all_reduce(group, dtype, data, elements);
+  const PartRange own = own_part(program, instruction, elements);
+  const auto bytes = static_cast<size_t>(own.count * dtype_bytes(dtype));
+  std::byte* const inside = data + own.begin * dtype_bytes(dtype);
+  if (gather) {
+    std::memcpy(inside, data_of(program, instruction.uses[0].booking), bytes);
+    return comm_->all_gather(group, dtype, data, elements);
+  }
+  comm_->reduce_scatter(group, dtype, data, elements);
+  std::memcpy(data_of(program, instruction.uses[1].booking), inside, bytes);
+}
+
+void Communication::copy_part(const Program& program, const Instruction& instruction, int64_t tokens) {
+  const Booking& whole = program.bookings[instruction.uses[0].booking];
+  const int64_t element_bytes = whole.bytes / instruction.elements;
+  const PartRange own = own_part(program, instruction, instruction.elements / program.capacity_tokens * tokens);
+  std::memcpy(data_of(program, instruction.uses[1].booking), arena_.data() + whole.offset + own.begin * element_bytes,
+              static_cast<size_t>(own.count * element_bytes));
 }
 
 void Communication::sum_scalars(const Program& program, const Instruction& instruction, const Group& group) {
@@ -114,8 +150,12 @@ void Communication::gather_into_slot(const Program& program, const Instruction& 
 Communication::Message Communication::activation(const Program& program, const Instruction& instruction,
                                                  int64_t tokens) const {
   const Booking& booking = program.bookings[instruction.uses[0].booking];
-  const DType dtype = booking.bytes == instruction.elements * 4 ? DType::kF32 : DType::kBF16;
-  return {arena_.data() + booking.offset, dtype, instruction.elements / program.capacity_tokens * tokens};
+  const int64_t elements = instruction.elements / program.capacity_tokens * tokens;
+  const int64_t capacity = instruction.group < 0
+                               ? instruction.elements
+                               : part_range(instruction.elements, members_of(program, instruction), 0).count;
+  return {arena_.data() + booking.offset, booking.bytes == capacity * 4 ? DType::kF32 : DType::kBF16,
+          instruction.group < 0 ? elements : own_part(program, instruction, elements).count};
 }
 
 // The part of a tied chunk that this rank's optimizer updates: of the gradient, or of the new values.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the instructions of a program that other ranks take part in: collectives, sends and receives. Sums are in rank
+// Runs the instructions of a program that other ranks take part in: collectives, sends and receives, and copies of this
+// rank's part of a tensor. Sums are in rank
 // order (comm.h), so that sharding, chunks and buckets do not change a bit. Messages of activations have the extent of
 // the micro-batch, not its capacity.
 #pragma once
@@ -37,6 +38,9 @@ class Communication {
   }
   DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
 
+  PartRange own_part(const Program& program, const Instruction& instruction, int64_t elements) const;
+  void exchange_activation(const Program& program, const Instruction& instruction, const Group& group, int64_t tokens);
+  void copy_part(const Program& program, const Instruction& instruction, int64_t tokens);
   void sum_scalars(const Program& program, const Instruction& instruction, const Group& group);
   void reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group);
   void gather_into_slot(const Program& program, const Instruction& instruction, const Group& group);

@@ -116,6 +116,7 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
     case Op::kScalar: return run_scalar(program, instruction);
     case Op::kUpdate: return run_update(program, instruction);
     case Op::kCopy: {
+      if (instruction.group >= 0) return communicate(program, instruction, sheet);
       const CopySource from = copy_source(program, set_, instruction);
       const Booking& to = program.bookings[instruction.uses[1].booking];
       STRATA_CHECK(copy_out != nullptr && from.bytes == to.bytes, "copy of {} bytes to {}", from.bytes, to.name);
@@ -123,12 +124,13 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
     }
     case Op::kCollective:
     case Op::kSend:
-    case Op::kRecv: {
-      const bool of_batch = instruction.chunk < 0 && instruction.micro_batch >= 0;
-      return communication_.run(program, instruction,
-                                of_batch ? sheet.micro_batches[instruction.micro_batch].num_tokens() : 0);
-    }
+    case Op::kRecv: return communicate(program, instruction, sheet);
   }
+}
+
+void Executor::communicate(const Program& program, const Instruction& instruction, const BatchSheet& sheet) {
+  const bool of_batch = instruction.chunk < 0 && instruction.micro_batch >= 0;
+  communication_.run(program, instruction, of_batch ? sheet.micro_batches[instruction.micro_batch].num_tokens() : 0);
 }
 
 TensorView Executor::tensor_view(const Program& program, const Use& use, int layer, int64_t tokens) const {

@@ -67,6 +67,7 @@ class Executor {
                  const CopyOut& copy_out);
   void run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
                        const CopyOut& copy_out);
+  void communicate(const Program& program, const Instruction& instruction, const BatchSheet& sheet);
   void run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch);
   void run_scalar(const Program& program, const Instruction& instruction);
   void run_update(const Program& program, const Instruction& instruction);

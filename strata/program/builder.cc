@@ -17,11 +17,6 @@ bool has_weight_gradients(Direction direction) {
   return direction == Direction::kBackwardWeight || direction == Direction::kBackward;
 }
 
-bool is_dropped(const TensorDecl& tensor, ActivationPolicy policy) {
-  if (policy == ActivationPolicy::kSelective) return tensor.saving == Saving::kCheap;
-  return policy == ActivationPolicy::kFull && tensor.saving != Saving::kNone;
-}
-
 int producer_of(const LayerDecl& layer, int tensor) {
   for (size_t segment = 0; segment < layer.segments.size(); ++segment)
     if (contains(layer.segments[segment].forward.writes, tensor)) return static_cast<int>(segment);
@@ -108,15 +103,69 @@ int ProgramBuilder::instance(int layer, int tensor, int micro_batch) {
 
 int ProgramBuilder::complete(int layer, int tensor, int micro_batch) {
   const int booking = instance(layer, tensor, micro_batch);
+  if (parts_.contains(booking)) return gather(layer, tensor, micro_batch, booking);
   if (partial_.erase(booking) == 0) return booking;
-  const int over = tensor_group();
-  Instruction& reduce = emit(Op::kCollective, Queue::kTensorGroup);
+  Instruction& reduce = emit_between_parts(Op::kCollective, Queue::kTensorGroup, layer, tensor, micro_batch);
   reduce.collective = CollectiveKind::kAllReduce;
-  reduce.group = over;
-  reduce.micro_batch = micro_batch;
-  reduce.elements = tensor_elements(layer, tensor);
   reduce.uses.push_back({booking, Access::kReadWrite, Role::kMessage, -1});
   return booking;
+}
+
+Instruction& ProgramBuilder::emit_between_parts(Op op, Queue queue, int layer, int tensor, int micro_batch) {
+  const int over = tensor_group();
+  Instruction& instruction = emit(op, queue);
+  instruction.group = over;
+  instruction.micro_batch = micro_batch;
+  instruction.elements = tensor_elements(layer, tensor);
+  return instruction;
+}
+
+int ProgramBuilder::gather(int layer, int tensor, int micro_batch, int part) {
+  const auto found = gathered_.find(part);
+  if (found != gathered_.end()) return found->second;
+  const int64_t element_bytes = input_.precision == Precision::kF32 ? 4 : 2;
+  const int whole =
+      book(fmt::format("{}.{}.mb{}.gathered", layers_[layer].name, layers_[layer].tensors[tensor].name, micro_batch),
+           tensor_elements(layer, tensor) * element_bytes, BookingKind::kActivation);
+  Instruction& gather = emit_between_parts(Op::kCollective, Queue::kTensorGroup, layer, tensor, micro_batch);
+  gather.collective = CollectiveKind::kAllGather;
+  gather.uses = {{part, Access::kRead, Role::kMessage, -1}, {whole, Access::kWrite, Role::kMessage, -1}};
+  gathered_[part] = whole;
+  return whole;
+}
+
+int ProgramBuilder::book_part(int layer, int tensor, int micro_batch) {
+  const int64_t element_bytes = input_.precision == Precision::kF32 ? 4 : 2;
+  const int part =
+      book(fmt::format("{}.{}.mb{}.part", layers_[layer].name, layers_[layer].tensors[tensor].name, micro_batch),
+           (tensor_elements(layer, tensor) + place_.tp - 1) / place_.tp * element_bytes, BookingKind::kActivation);
+  parts_.insert(part);
+  return part;
+}
+
+int ProgramBuilder::keep_part(int layer, int tensor, int micro_batch) {
+  const int whole = instance(layer, tensor, micro_batch);
+  if (parts_.contains(whole)) return whole;
+  const int part = book_part(layer, tensor, micro_batch);
+  const bool partial = partial_.erase(whole) > 0;
+  Instruction& keep = emit_between_parts(partial ? Op::kCollective : Op::kCopy,
+                                         partial ? Queue::kTensorGroup : Queue::kCompute, layer, tensor, micro_batch);
+  keep.collective = CollectiveKind::kReduceScatter;
+  keep.uses = {{whole, partial ? Access::kReadWrite : Access::kRead, Role::kMessage, -1},
+               {part, Access::kWrite, Role::kMessage, -1}};
+  bind(layer, tensor, micro_batch, part);
+  return part;
+}
+
+int ProgramBuilder::passed(int layer, int tensor, int micro_batch) {
+  return sequence_parallel() ? keep_part(layer, tensor, micro_batch) : complete(layer, tensor, micro_batch);
+}
+
+int ProgramBuilder::book_passed(int layer, int tensor, int micro_batch) {
+  if (!sequence_parallel()) return book_tensor(layer, tensor, micro_batch);
+  const int part = book_part(layer, tensor, micro_batch);
+  bind(layer, tensor, micro_batch, part);
+  return part;
 }
 
 // A tensor that was dropped after forward: elementwise from what was kept, or its segment's forward again.
@@ -218,10 +267,11 @@ void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_
   program_.instructions.push_back(std::move(instruction));
 }
 
-void ProgramBuilder::forward_layer(int layer, int micro_batch) {
+void ProgramBuilder::forward_layer(int layer, Direction direction, int micro_batch) {
   for (size_t segment = 0; segment < layers_[layer].segments.size(); ++segment)
-    run(layer, static_cast<int>(segment), Direction::kForward, micro_batch);
+    run(layer, static_cast<int>(segment), direction, micro_batch);
   drop_activations(layer, micro_batch);
+  gathered_.clear();
 }
 
 void ProgramBuilder::backward_layer(int layer, int micro_batch, Work part) {
@@ -232,22 +282,37 @@ void ProgramBuilder::backward_layer(int layer, int micro_batch, Work part) {
     if (input_part && !decl.backward_input.empty()) run(layer, segment, Direction::kBackwardInput, micro_batch);
     if (weight_part && !decl.backward_weight.empty()) run(layer, segment, Direction::kBackwardWeight, micro_batch);
   }
+  gathered_.clear();
+}
+
+// Under sequence parallelism what is cheap and whole on every rank would be most of what is kept.
+bool ProgramBuilder::is_dropped(int layer, int tensor) const {
+  const TensorDecl& decl = layers_[layer].tensors[tensor];
+  const ActivationPolicy policy = input_.plan.layers[layer].activations;
+  if (policy == ActivationPolicy::kFull || policy == ActivationPolicy::kPartitioned)
+    return decl.saving != Saving::kNone;
+  if (decl.saving != Saving::kCheap) return false;
+  return policy == ActivationPolicy::kSelective || (sequence_parallel() && decl.layout == Layout::kComplete);
 }
 
 void ProgramBuilder::drop_activations(int layer, int micro_batch) {
-  const ActivationPolicy policy = input_.plan.layers[layer].activations;
+  const int input = layers_[layer].input;
   for (int tensor = 0; tensor < static_cast<int>(layers_[layer].tensors.size()); ++tensor)
-    if (tensor != layers_[layer].input && is_dropped(layers_[layer].tensors[tensor], policy))
-      instances_.erase({layer, tensor, micro_batch});
+    if (tensor != input && is_dropped(layer, tensor)) instances_.erase({layer, tensor, micro_batch});
+  if (input >= 0 && place_.tp > 1 && input_.plan.layers[layer].activations == ActivationPolicy::kPartitioned)
+    keep_part(layer, input, micro_batch);
 }
 
 void ProgramBuilder::hand_over_output(int layer, int micro_batch) {
-  bind(layer + 1, layers_[layer + 1].input, micro_batch, instance(layer, layers_[layer].output, micro_batch));
+  const int output = layers_[layer].output;
+  bind(layer + 1, layers_[layer + 1].input, micro_batch,
+       sequence_parallel() ? keep_part(layer, output, micro_batch) : instance(layer, output, micro_batch));
 }
 
 void ProgramBuilder::hand_over_gradient(int layer, int micro_batch) {
+  const int gradient = layers_[layer].input_gradient;
   bind(layer - 1, layers_[layer - 1].output_gradient, micro_batch,
-       instance(layer, layers_[layer].input_gradient, micro_batch));
+       sequence_parallel() ? keep_part(layer, gradient, micro_batch) : instance(layer, gradient, micro_batch));
 }
 
 }  // namespace strata

@@ -32,18 +32,23 @@ class ProgramBuilder {
 
   // One segment of a layer: reads are made available first, writes are booked.
   void run(int layer, int segment, Direction direction, int micro_batch);
-  void forward_layer(int layer, int micro_batch);
+  void forward_layer(int layer, Direction direction, int micro_batch);
   // All segments backward, last first: one part, or both of each in turn. The fused form counts as the input part.
   void backward_layer(int layer, int micro_batch, Work part);
-  // The output of one layer becomes the input of the next, and its gradient the other way.
+  // The output of one layer becomes the input of the next, and its gradient the other way; under sequence parallelism
+  // as this rank's part.
   void hand_over_output(int layer, int micro_batch);
   void hand_over_gradient(int layer, int micro_batch);
 
   void bind(int layer, int tensor, int micro_batch, int booking) { instances_[{layer, tensor, micro_batch}] = booking; }
   // The booking of a tensor with complete values: reduces partial sums first.
   int complete(int layer, int tensor, int micro_batch);
-  // Books a tensor that arrives from elsewhere.
-  int book_tensor(int layer, int tensor, int micro_batch);
+  // A tensor as it passes from layer to layer: complete, or this rank's part under sequence parallelism.
+  int passed(int layer, int tensor, int micro_batch);
+  // Books one that arrives from another stage.
+  int book_passed(int layer, int tensor, int micro_batch);
+  // The group over which passed tensors are shared out; -1: they are whole.
+  int passed_group() { return sequence_parallel() ? tensor_group() : -1; }
   int64_t tensor_elements(int layer, int tensor) const;
 
   // The buffer that backward writes a chunk's gradient into; booked at the first write.
@@ -56,6 +61,14 @@ class ProgramBuilder {
  private:
   using Key = std::tuple<int, int, int>;
 
+  bool sequence_parallel() const { return input_.plan.sequence_parallel && place_.tp > 1; }
+  int book_tensor(int layer, int tensor, int micro_batch);
+  int book_part(int layer, int tensor, int micro_batch);
+  // Replaces a tensor by this rank's part of it.
+  int keep_part(int layer, int tensor, int micro_batch);
+  int gather(int layer, int tensor, int micro_batch, int part);
+  Instruction& emit_between_parts(Op op, Queue queue, int layer, int tensor, int micro_batch);
+  bool is_dropped(int layer, int tensor) const;
   int instance(int layer, int tensor, int micro_batch);
   void recompute(int layer, int tensor, int micro_batch);
   void use_tensors(Instruction& instruction, const DirectionDecl& direction, int layer, int micro_batch);
@@ -70,7 +83,9 @@ class ProgramBuilder {
   Program program_;
   std::vector<RankGroup> groups_;
   std::map<Key, int> instances_;
-  std::set<int> partial_;  // bookings that hold partial sums
+  std::set<int> partial_;        // bookings that hold partial sums
+  std::set<int> parts_;          // bookings that hold this rank's part of a tensor
+  std::map<int, int> gathered_;  // the whole of a part, while its layer runs
   std::vector<int> gradient_;
   std::set<std::pair<int, int>> gradient_written_;  // (chunk, tensor) that hold a gradient already
 };

@@ -23,7 +23,9 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
   const RankPlace& place = builder.place();
   const std::vector<LayerRange> ranges = layer_ranges(input.plan);
   const auto message = [&](Op op, int64_t stage, int layer, int booking, Access access) {
+    const int over = builder.passed_group();
     Instruction& instruction = builder.emit(op, Queue::kForwardPipe);
+    instruction.group = over;
     instruction.peer = place.global_rank(stage, place.data, place.tensor);
     instruction.elements = input.model.hidden * tokens;
     instruction.micro_batch = 0;
@@ -34,16 +36,15 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
     if (ranges[index].stage != place.stage) continue;
     const auto [stage, first, end] = ranges[index];
     if (index > 0 && ranges[index - 1].stage != stage)
-      message(Op::kRecv, ranges[index - 1].stage, first, builder.book_tensor(first, layers[first].input, 0),
+      message(Op::kRecv, ranges[index - 1].stage, first, builder.book_passed(first, layers[first].input, 0),
               Access::kWrite);
     for (int layer = first; layer < end; ++layer) {
       if (set.cache_booking[layer] >= 0) builder.bind(layer, attention_tensor::kKvCache, 0, set.cache_booking[layer]);
-      for (size_t segment = 0; segment < layers[layer].segments.size(); ++segment)
-        builder.run(layer, static_cast<int>(segment), direction, 0);
+      builder.forward_layer(layer, direction, 0);
       if (place.holds(layer + 1)) builder.hand_over_output(layer, 0);
     }
     if (index + 1 < ranges.size() && ranges[index + 1].stage != stage)
-      message(Op::kSend, ranges[index + 1].stage, end, builder.complete(end - 1, layers[end - 1].output, 0),
+      message(Op::kSend, ranges[index + 1].stage, end, builder.passed(end - 1, layers[end - 1].output, 0),
               Access::kRead);
   }
   Program program = builder.finish();

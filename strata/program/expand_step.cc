@@ -51,7 +51,7 @@ class StepExpander {
   void forward(const LayerRange& range, int micro_batch) {
     for (int layer = range.first_layer; layer < range.end_layer; ++layer) {
       if (layers_[layer].kind == LayerKind::kHead) return;  // forward and backward in one
-      builder_.forward_layer(layer, micro_batch);
+      builder_.forward_layer(layer, Direction::kForward, micro_batch);
       if (place_.holds(layer + 1)) builder_.hand_over_output(layer, micro_batch);
     }
   }
@@ -71,7 +71,7 @@ class StepExpander {
     const bool forward = step.item.work == Work::kForward;
     const int layer = forward ? range.end_layer - 1 : range.first_layer;
     const int tensor = forward ? layers_[layer].output : layers_[layer].input_gradient;
-    pass(Op::kSend, step, forward ? layer + 1 : layer - 1, builder_.complete(layer, tensor, step.item.micro_batch));
+    pass(Op::kSend, step, forward ? layer + 1 : layer - 1, builder_.passed(layer, tensor, step.item.micro_batch));
   }
 
   void receive(const StageStep& step) {
@@ -79,15 +79,17 @@ class StepExpander {
     const bool forward = step.item.work == Work::kForward;
     const int layer = forward ? range.first_layer : range.end_layer - 1;
     const int tensor = forward ? layers_[layer].input : layers_[layer].output_gradient;
-    pass(Op::kRecv, step, layer, builder_.book_tensor(layer, tensor, step.item.micro_batch));
+    pass(Op::kRecv, step, layer, builder_.book_passed(layer, tensor, step.item.micro_batch));
   }
 
   // `layer` is the one that reads the message.
   void pass(Op op, const StageStep& step, int layer, int booking) {
-    message(op, step.item.work == Work::kForward ? Queue::kForwardPipe : Queue::kBackwardPipe,
-            neighbour(step.peer_stage), activation_elements(), step.item.micro_batch, booking,
-            op == Op::kSend ? Access::kRead : Access::kWrite)
-        .layer = layer;
+    const int over = builder_.passed_group();
+    Instruction& instruction = message(
+        op, step.item.work == Work::kForward ? Queue::kForwardPipe : Queue::kBackwardPipe, neighbour(step.peer_stage),
+        activation_elements(), step.item.micro_batch, booking, op == Op::kSend ? Access::kRead : Access::kWrite);
+    instruction.layer = layer;
+    instruction.group = over;
   }
 
   Instruction& message(Op op, Queue queue, int peer, int64_t elements, int micro_batch, int booking, Access access) {

@@ -111,6 +111,17 @@ TEST(Expand, TrafficOfZero3) {
       ::testing::IsSupersetOf({"all-gather data 7x26240", "all-gather replica 4x512", "reduce-scatter data 2x7360"}));
 }
 
+// Without sequence parallelism a sum after the output of attention and MLP forward, and after their input gradient.
+// With it each is a reduce-scatter, and what a layer reads is gathered: forward the inputs of attention, MLP and head;
+// backward their output gradients, with their inputs once more, and the embedding's gradient.
+TEST(Expand, TrafficOfSequenceParallelism) {
+  CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 1, 2, 0}, 1);
+  EXPECT_THAT(traffic(step_of(input).programs.front()), ::testing::Contains("all-reduce tensor 4x4096"));
+  input.plan.sequence_parallel = true;
+  EXPECT_THAT(traffic(step_of(input).programs.front()),
+              ::testing::IsSupersetOf({"all-gather tensor 8x8192", "reduce-scatter tensor 4x4096"}));
+}
+
 int64_t padded_elements(const ProgramSet& set) {
   int64_t sum = 0;
   for (const Chunk& chunk : set.chunks) sum += chunk.elements;
@@ -307,6 +318,24 @@ TEST(Expand, ActivationBytesOfEveryPolicy) {
   EXPECT_EQ(channels(ActivationPolicy::kKeep), 198 + 322 + 130);
   EXPECT_EQ(channels(ActivationPolicy::kSelective), 198 + 322 + 130 - 192);
   EXPECT_EQ(channels(ActivationPolicy::kFull), 32 + 32 + 130);
+}
+
+// On two tensor-parallel ranks qkv, attended, lse, pre and act have half their channels. The inputs of attention and
+// MLP are halved by the policy, under sequence parallelism also the head's, which holds the whole beside it; there
+// normed is computed again whatever the policy.
+TEST(Expand, ActivationBytesOfParts) {
+  const auto channels = [](ActivationPolicy policy, bool sequence_parallel) {
+    CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 1, 1, 0}, 1);
+    set_activations(input, policy);
+    input.plan.sequence_parallel = sequence_parallel;
+    const Program program = step_of(input).programs.front();
+    return bytes_alive(program, BookingKind::kActivation, find_instruction(program, is_head_backward)) / (32 * 4);
+  };
+  EXPECT_EQ(channels(ActivationPolicy::kFull, false), 32 + 32 + 130);
+  EXPECT_EQ(channels(ActivationPolicy::kPartitioned, false), 16 + 16 + 130);
+  EXPECT_EQ(channels(ActivationPolicy::kFull, true), 16 + 16 + 130);
+  EXPECT_EQ(channels(ActivationPolicy::kPartitioned, true), 16 + 16 + 130);
+  EXPECT_EQ(channels(ActivationPolicy::kKeep, true), (16 + 2 + 48 + 16 + 2) + (16 + 2 + 64 + 64) + 130);
 }
 
 // Over two stages of one block each, the first holds two micro-batches at its fullest: twice the kept tensors.

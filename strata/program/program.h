@@ -84,7 +84,7 @@ struct Instruction {
   int recomputed = -1;     // run in Direction::kRecompute: the tensor
   int micro_batch = -1;    // run, send, recv
   int chunk = -1;          // update, chunk norm, gathers, reductions, and messages of a tied chunk
-  int group = -1;          // collective: index in Program::groups
+  int group = -1;          // collective: index in Program::groups; copy, send, recv: whose members share out `elements`
   int peer = -1;           // send, recv: global rank
   int64_t elements = 0;    // collective: of the whole buffer; send, recv: of the message
   std::vector<Use> uses;

@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 const std::vector<std::string>& activation_names() {
-  static const std::vector<std::string> names = {"keep", "selective", "full"};
+  static const std::vector<std::string> names = {"keep", "selective", "full", "partitioned"};
   return names;
 }
 
@@ -231,6 +231,7 @@ json to_json(const Plan& plan) {
           {"accumulation", plan.accumulation},
           {"reduce", reduce_names()[static_cast<size_t>(plan.reduce)]},
           {"threads", plan.threads},
+          {"sequence_parallel", plan.sequence_parallel},
           {"overlap", plan.overlap}};
 }
 
@@ -247,6 +248,7 @@ Plan parse_plan(const json& object, const std::string& where) {
   plan.accumulation = reader.integer("accumulation", std::nullopt, 1, kMaxCount);
   plan.reduce = static_cast<GradientReduce>(reader.choice("reduce", std::nullopt, reduce_names()));
   plan.threads = reader.integer("threads", std::nullopt, 1, kMaxCount);
+  plan.sequence_parallel = reader.boolean("sequence_parallel", defaults.sequence_parallel);
   plan.overlap = reader.boolean("overlap", defaults.overlap);
   reader.refuse_unknown({{"world_size", "num_ranks"},
                          {"gradient_accumulation_steps", "accumulation"},

@@ -12,7 +12,9 @@
 
 namespace strata {
 
-enum class ActivationPolicy { kKeep, kSelective, kFull };
+// What a layer keeps from forward to backward: all that backward reads, what is costly to compute again, its input, or
+// its part of the input, which the tensor-parallel ranks share out (ZeRO-R's partitioned activation checkpointing).
+enum class ActivationPolicy { kKeep, kSelective, kFull, kPartitioned };
 enum class GradientReduce { kLast, kEach };  // once after the last micro-batch, or into a shard every micro-batch
 
 // In which order a stage runs the micro-batches of a step, forward and backward (docs/parallelism.md).
@@ -39,6 +41,9 @@ struct Plan {
   int64_t accumulation = 1;       // micro-batches per step
   GradientReduce reduce = GradientReduce::kLast;
   int64_t threads = 1;  // compute threads of a rank
+  // Between layers each tensor-parallel rank holds its part of an activation instead of the whole (Korthikanti et al.,
+  // 2022).
+  bool sequence_parallel = false;
   bool overlap = true;  // communication runs beside the computation, on threads of its own
   bool operator==(const Plan&) const = default;
 };

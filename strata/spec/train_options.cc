@@ -203,14 +203,16 @@ void add_placement(std::vector<TrainOption>& table) {
   parallel.add("plan", &ParallelConfig::plan, "\"auto\": every layer alike, by the options below; or a plan.json",
                {.required = true});
   parallel.add("activations", &ParallelConfig::activations,
-               "what is kept for the backward pass: all, the costly ones, or layer inputs",
-               {.choices = {"keep", "selective", "full"},
+               "what is kept for the backward pass: all, the costly ones, layer inputs, or parts of them (tp)",
+               {.choices = {"keep", "selective", "full", "partitioned"},
                 .other_names = {"gradient_checkpointing", "activation_checkpointing", "recompute"},
                 .only_with = {"parallel.plan", {"auto"}}});
   const OptionCondition automatic{"parallel.plan", {"auto"}};
   parallel.add(
       "tp", &ParallelConfig::tp, "ranks that share every layer (tensor parallel)",
       {.range = kDegree, .other_names = {"tensor_parallel", "tensor_model_parallel_size"}, .only_with = automatic});
+  parallel.add("sequence_parallel", &ParallelConfig::sequence_parallel,
+               "tensor-parallel ranks hold parts of what lies between layers", {.only_with = automatic});
   parallel.add(
       "pp", &ParallelConfig::pp, "pipeline stages; the ranks that tp x pp leaves are data-parallel",
       {.range = kDegree, .other_names = {"pipeline_parallel", "pipeline_model_parallel_size"}, .only_with = automatic});

@@ -18,6 +18,7 @@ namespace {
 
 ActivationPolicy parse_policy(const std::string& name) {
   if (name == "selective") return ActivationPolicy::kSelective;
+  if (name == "partitioned") return ActivationPolicy::kPartitioned;
   return name == "full" ? ActivationPolicy::kFull : ActivationPolicy::kKeep;
 }
 
@@ -40,6 +41,7 @@ Plan uniform_plan(const TrainConfig& config, const ModelSpec& model, int64_t num
   const BatchSizes batch = resolve_batch(config.batch, dp);
   Plan plan = single_rank_plan(model, parse_policy(parallel.activations), batch.micro, batch.accumulation, threads);
   plan.num_ranks = num_ranks;
+  plan.sequence_parallel = parallel.sequence_parallel;
   const int64_t layers = num_layers(model);
   if (parallel.pp > layers)
     throw_bad_input("parallel.pp is {} and the model has {} layers: use parallel.pp <= {}", parallel.pp, layers,
