@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/train/signals.h"
 
+#include <array>
 #include <atomic>
+#include <csignal>
+#include <mutex>
 
 namespace strata {
 namespace {
@@ -14,30 +17,38 @@ static_assert(std::atomic<int>::is_always_lock_free);
 void on_stop(int) { stop_flag = 1; }
 void on_save(int) { save_flag = 1; }
 
-void install(int signal, void (*handler)(int), struct sigaction* old) {
+struct Handler {
+  int signal;
+  void (*function)(int);
+  struct sigaction before;
+};
+
+std::mutex mutex;
+int num_alive = 0;
+std::array<Handler, 4> handlers = {
+    {{SIGTERM, on_stop, {}}, {SIGINT, on_stop, {}}, {SIGUSR2, on_stop, {}}, {SIGUSR1, on_save, {}}}};
+
+void install(Handler& handler) {
   struct sigaction action = {};
-  action.sa_handler = handler;
+  action.sa_handler = handler.function;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  sigaction(signal, &action, old);
+  sigaction(handler.signal, &action, &handler.before);
 }
 
 }  // namespace
 
 SignalRequests::SignalRequests() {
-  stop_flag = 0;
-  save_flag = 0;
-  install(SIGTERM, on_stop, &old_term_);
-  install(SIGINT, on_stop, &old_int_);
-  install(SIGUSR1, on_save, &old_usr1_);
-  install(SIGUSR2, on_stop, &old_usr2_);
+  const std::lock_guard lock(mutex);
+  if (num_alive++ > 0) return;
+  stop_flag = save_flag = 0;
+  for (Handler& handler : handlers) install(handler);
 }
 
 SignalRequests::~SignalRequests() {
-  sigaction(SIGTERM, &old_term_, nullptr);
-  sigaction(SIGINT, &old_int_, nullptr);
-  sigaction(SIGUSR1, &old_usr1_, nullptr);
-  sigaction(SIGUSR2, &old_usr2_, nullptr);
+  const std::lock_guard lock(mutex);
+  if (--num_alive > 0) return;
+  for (const Handler& handler : handlers) sigaction(handler.signal, &handler.before, nullptr);
 }
 
 bool SignalRequests::stop_requested() const { return stop_flag != 0; }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole runs with several ranks, which are threads here: training, evaluation, checkpoints, export, resuming with
+// another number of ranks.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/model_harness.h"
+#include "tests/tiny_run.h"
+
+namespace strata::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Layout {
+  int ranks = 1;
+  int64_t tp = 1, pp = 1, zero = 0;
+  bool sequence_parallel = false;
+};
+
+const std::vector<Layout> kLayouts = {{1}, {2, 1, 1, 1}, {3, 1, 1, 3}, {4, 2, 2, 2}, {4, 2, 1, 3, true}, {6, 1, 2, 1}};
+
+// Batches of 12 samples, the last one of 8; 5 evaluated samples do not divide by anything here.
+void use_many_samples(TinyRun& run) {
+  run.write_text(TinyRun::words(56));
+  write_test_file(run.folder() / "validation.txt", TinyRun::words(5));
+  run.set_dropout(0.1);
+  run.config.data.validation = {run.folder() / "validation.txt"};
+  run.config.batch = {.global = 12};
+  run.config.train.max_steps = 0;
+  run.config.train.epochs = 2;  // 10 steps
+  run.config.train.eval_every = 3;
+  run.config.train.save_every = 4;
+  run.config.optimizer.lr = 3e-3;
+}
+
+void set_layout(TrainConfig& config, const Layout& layout) {
+  config.parallel.tp = layout.tp;
+  config.parallel.pp = layout.pp;
+  config.parallel.zero = layout.zero;
+  config.parallel.sequence_parallel = layout.sequence_parallel;
+}
+
+TrainResult train_ranks(TrainConfig config, const Layout& layout, int64_t stop_after = 0) {
+  set_layout(config, layout);
+  TrainResult result;
+  run_ranks(layout.ranks, [&](int rank, Comm& comm) {
+    Trainer trainer(config, &comm);
+    if (rank == layout.ranks - 1)
+      trainer.on_step([&](const StepMetrics& metrics) {
+        if (metrics.step == stop_after) std::raise(SIGTERM);
+      });
+    const TrainResult own = trainer.train();
+    if (rank == 0) result = own;
+  });
+  return result;
+}
+
+// AdamW at 3e-3 over 10 steps: the sums' order is seen in the sixth digit at most.
+constexpr double kClose = 1e-5;
+
+void expect_same_course(const TinyRun& run, const TinyRun& reference) {
+  for (const char* name : {"loss", "grad_norm", "validation_loss", "learning_rate", "tokens_seen"}) {
+    const std::vector<MetricPoint> points = run.column(name), expected = reference.column(name);
+    ASSERT_EQ(points.size(), expected.size()) << name;
+    for (size_t index = 0; index < points.size(); ++index) {
+      EXPECT_EQ(points[index].step, expected[index].step) << name;
+      EXPECT_NEAR(points[index].value, expected[index].value, kClose * expected[index].value)
+          << name << " of step " << points[index].step;
+    }
+  }
+}
+
+TEST(ManyRanks, TrainAsOne) {
+  TinyRun one;
+  use_many_samples(one);
+  train(one.config);
+  ASSERT_EQ(one.column("loss").size(), 10u);
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(::testing::Message() << layout.ranks << " ranks, tp " << layout.tp << ", pp " << layout.pp);
+    TinyRun many;
+    use_many_samples(many);
+    const TrainResult result = train_ranks(many.config, layout);
+    EXPECT_EQ(result.step, 10);
+    expect_same_course(many, one);
+    EXPECT_TRUE(std::filesystem::exists(many.run_folder() / "model" / "model.safetensors"));
+  }
+}
+
+// A signal to any rank stops all, and what 4 ranks saved the next layout goes on from. B25, B26, B27.
+TEST(ManyRanks, ResumeWithAnotherLayout) {
+  TinyRun one;
+  use_many_samples(one);
+  train(one.config);
+  for (size_t index = 0; index < kLayouts.size(); ++index) {
+    SCOPED_TRACE(index);
+    TinyRun parts;
+    use_many_samples(parts);
+    EXPECT_TRUE(train_ranks(parts.config, kLayouts[index], 5).stopped);
+    EXPECT_EQ(parts.checkpoints().back(), 5);
+    EXPECT_FALSE(train_ranks(parts.config, kLayouts[(index + 1) % kLayouts.size()]).stopped);
+    expect_same_course(parts, one);
+  }
+}
+
+TEST(ManyRanks, SameLayoutResumesBitEqual) {
+  const Layout layout = {4, 2, 1, 2};
+  TinyRun whole, parts;
+  use_many_samples(whole);
+  use_many_samples(parts);
+  train_ranks(whole.config, layout);
+  train_ranks(parts.config, layout, 5);
+  train_ranks(parts.config, layout);
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string name = fmt::format("rank-{:05}.bin", rank);
+    EXPECT_EQ(read_bytes(parts.checkpoint(10) / name), read_bytes(whole.checkpoint(10) / name)) << name;
+  }
+  EXPECT_EQ(parts.metrics(), whole.metrics());
+}
+
+std::string refusal_of_ranks(const TinyRun& run, const std::function<void(TrainConfig&)>& change_last) {
+  try {
+    run_ranks(2, [&](int rank, Comm& comm) {
+      TrainConfig config = run.config;
+      if (rank == 1) change_last(config);
+      Trainer trainer(config, &comm);
+    });
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ManyRanks, DifferencesAreFound) {
+  TinyRun run;
+  use_many_samples(run);
+  write_test_file(run.folder() / "other.txt", TinyRun::words(30));
+  EXPECT_THAT(refusal_of_ranks(run, [](TrainConfig& config) { config.optimizer.lr = 1; }),
+              HasSubstr("the config of rank 1 differs from that of rank 0"));
+  nlohmann::json model = nlohmann::json::parse(read_bytes(run.folder() / "config.json"));
+  model["attn_pdrop"] = 0.5;
+  const std::filesystem::path other = run.folder() / "other.json";
+  write_test_file(other, model.dump());
+  EXPECT_THAT(refusal_of_ranks(run, [&](TrainConfig& config) { config.model.config = other; }),
+              HasSubstr("rank 1 differs"));
+}
+
+TEST(ManyRanks, SizesThatDoNotFitAreRefused) {
+  TinyRun run;
+  use_many_samples(run);
+  const auto refusal = [&](const Layout& layout) {
+    try {
+      train_ranks(run.config, layout);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refusal({5, 2, 2}), HasSubstr("5 ranks are no multiple of parallel.tp 2 x parallel.pp 2 = 4"));
+  EXPECT_THAT(refusal({3, 3}), HasSubstr("4 heads over tp 3; tp may be 1, 2, 4"));
+  EXPECT_THAT(refusal({8, 1, 8}), HasSubstr("parallel.pp is 8 and the model has 6 layers"));
+  EXPECT_THAT(refusal({5}), HasSubstr("12"));  // samples over 5 data-parallel ranks
+}
+
+}  // namespace
+}  // namespace strata::testing
