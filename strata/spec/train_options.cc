@@ -219,6 +219,9 @@ void add_placement(std::vector<TrainOption>& table) {
   parallel.add("zero", &ParallelConfig::zero,
                "what data-parallel ranks shard: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters",
                {.range = kZeroStages, .other_names = {"zero_stage", "stage"}, .only_with = automatic});
+  parallel.add("overlap", &ParallelConfig::overlap,
+               "communication runs beside the computation, on threads of its own; otherwise between",
+               {.only_with = automatic});
   Section memory(table, "memory", &TrainConfig::memory);
   memory.add("device", &MemoryConfig::device, "memory that a rank may plan with; 0: what the machine has free",
              {.range = kCount, .other_names = {"limit", "budget", "max_memory"}, .bytes = true});

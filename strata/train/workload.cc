@@ -42,6 +42,7 @@ Plan uniform_plan(const TrainConfig& config, const ModelSpec& model, int64_t num
   Plan plan = single_rank_plan(model, parse_policy(parallel.activations), batch.micro, batch.accumulation, threads);
   plan.num_ranks = num_ranks;
   plan.sequence_parallel = parallel.sequence_parallel;
+  plan.overlap = parallel.overlap;
   const int64_t layers = num_layers(model);
   if (parallel.pp > layers)
     throw_bad_input("parallel.pp is {} and the model has {} layers: use parallel.pp <= {}", parallel.pp, layers,

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Throughput of two ranks of one thread with ZeRO 1 and ZeRO 3 against one rank of two threads, in turns.
+
+The plan may overlap communication with computation or not: both are measured, and the faster one counts. Writes
+bench/results/ranks.json (raw) and ranks.md, and prints one line per goal: bench NAME MEASURED GOAL ok|short.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import train_report
+from child_process import ChildFailed
+from train_bench import run_strata
+from workloads import WORKLOADS, write_inputs
+
+BENCH = pathlib.Path(__file__).resolve().parent
+# Share of the throughput of one rank that two ranks keep.
+GOALS = {"gpt14m": {1: 0.97, 3: 0.93}, "gpt124m": {1: 0.92, 3: 0.85}}
+ZERO_STAGES = (1, 3)
+
+
+def options(zero, overlap):
+    return ["--ranks=2", "--run.threads=1", f"--parallel.zero={zero}", f"--parallel.overlap={str(overlap).lower()}"]
+
+
+def kinds(overlaps):
+    """name: overrides of every kind of run."""
+    return {"one": (), **{name_of(zero, overlap): options(zero, overlap) for zero in ZERO_STAGES for overlap in overlaps}}
+
+
+def name_of(zero, overlap):
+    return f"zero{zero}{'' if overlap else '_in_turn'}"
+
+
+def measure_workload(workload, arguments):
+    rounds = []
+    with tempfile.TemporaryDirectory(prefix="strata_bench_") as name:
+        folder = pathlib.Path(name)
+        write_inputs(workload, folder)
+        for number in range(arguments.rounds):
+            print(f"{workload.name}: round {number + 1} of {arguments.rounds}", flush=True)
+            rounds.append({kind: run_strata(workload, folder, arguments, overrides)
+                           for kind, overrides in kinds((True, False)).items()})
+    return rounds
+
+
+def kept(rounds, kind):
+    """Throughput of a kind over that of one rank: the median over rounds."""
+    return statistics.median(round_["one"]["median"] / round_[kind]["median"] for round_ in rounds)
+
+
+def goal_lines(measured):
+    lines = []
+    for workload, rounds in measured["workloads"].items():
+        for zero, goal in GOALS[workload].items():
+            value = max(kept(rounds, name_of(zero, overlap)) for overlap in (True, False))
+            lines.append(f"bench ranks_{workload}_zero{zero} {value:.3f} {goal} {'ok' if value >= goal else 'short'}")
+    return lines
+
+
+def report(measured):
+    lines = ["# Two ranks of one thread against one rank of two threads", "",
+             f"Written by `bench/ranks_bench.py`; {measured['machine']}. Command: `{' '.join(measured['command'])}`.",
+             "The batch is split over the two ranks. `in_turn`: communication between, not beside, the computation.", "",
+             "| workload | run | s/step | throughput of one rank kept |", "| --- | --- | --- | --- |"]
+    for workload, rounds in measured["workloads"].items():
+        for kind in rounds[0]:
+            seconds = statistics.median(round_[kind]["median"] for round_ in rounds)
+            lines.append(f"| {workload} | {kind} | {seconds:.3f} | {kept(rounds, kind):.3f} |")
+    lines += ["", "```", *goal_lines(measured)]
+    for workload, rounds in measured["workloads"].items():
+        for number, round_ in enumerate(rounds, 1):
+            for kind, run in round_.items():
+                steps = " ".join(f"{seconds:.3f}" for seconds in run["step_seconds"])
+                lines.append(f"{workload} round {number}: {kind:14} steps {steps} | loss {run['loss']:.4f} "
+                             f"| busy before {run['busy_before']:.2f}, foreign {run['foreign_cpu']:.2f} cores")
+    return "\n".join([*lines, "```", ""])
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=BENCH.parent / "build", help="build folder of Strata")
+    parser.add_argument("--results", type=pathlib.Path, default=BENCH / "results")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workloads", nargs="+", choices=GOALS, default=list(GOALS))
+    arguments = parser.parse_args()
+    arguments.strata = arguments.build / "strata"
+    arguments.threads = 2
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if not arguments.strata.exists():
+        parser.error(f"no {arguments.strata}: build Strata first, or give --build")
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        workloads = {name: measure_workload(WORKLOADS[name], arguments) for name in arguments.workloads}
+    except ChildFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    measured = {"workloads": workloads, "machine": train_report.machine(),
+                "command": ["bench/ranks_bench.py", *sys.argv[1:]]}
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / "ranks.json").write_text(json.dumps(measured, indent=1) + "\n")
+    (arguments.results / "ranks.md").write_text(report(measured))
+    print("\n".join(goal_lines(measured)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
