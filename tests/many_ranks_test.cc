@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/model_harness.h"
 #include "tests/tiny_run.h"
@@ -162,6 +163,35 @@ TEST(ManyRanks, SizesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal({3, 3}), HasSubstr("4 heads over tp 3; tp may be 1, 2, 4"));
   EXPECT_THAT(refusal({8, 1, 8}), HasSubstr("parallel.pp is 8 and the model has 6 layers"));
   EXPECT_THAT(refusal({5}), HasSubstr("12"));  // samples over 5 data-parallel ranks
+}
+
+// B73: the ranks that wait say where, and for whom.
+TEST(ManyRanks, AMissingRankIsNamedWithTheInstruction) {
+  for (const bool overlap : {false, true}) {
+    HarnessOptions options;
+    options.model = tiny_gpt2();
+    Plan plan = single_rank_plan(options.model, ActivationPolicy::kKeep, 1, 1, 1);
+    plan.num_ranks = 2;
+    plan.overlap = overlap;
+    for (LayerPlan& layer : plan.layers) layer.dp = 2;
+    std::vector<std::unique_ptr<Comm>> comms = make_local_comms(2, 0.3);
+    std::vector<std::thread> threads;
+    std::string message = "none";
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        ModelHarness harness(options, plan, *comms[static_cast<size_t>(rank)]);
+        harness.fill(make_documents(2, 8, 97, 1));
+        if (rank == 1) return;
+        try {
+          harness.step(0.1);
+        } catch (const Error& error) {
+          message = error.what();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(message, HasSubstr("step program, rank 0, all-reduce"));
+    EXPECT_THAT(message, HasSubstr("for ranks 1 of"));
+  }
 }
 
 }  // namespace

@@ -128,9 +128,15 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
   }
 }
 
+// What goes wrong between ranks names the instruction: a call that another rank does not join waits there.
 void Executor::communicate(const Program& program, const Instruction& instruction, const BatchSheet& sheet) {
   const bool of_batch = instruction.chunk < 0 && instruction.micro_batch >= 0;
-  communication_.run(program, instruction, of_batch ? sheet.micro_batches[instruction.micro_batch].num_tokens() : 0);
+  try {
+    communication_.run(program, instruction, of_batch ? sheet.micro_batches[instruction.micro_batch].num_tokens() : 0);
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{} program, rank {}, {}: {}", program.name, program.rank,
+                                          instruction_name(instruction, layers_), error.what()));
+  }
 }
 
 TensorView Executor::tensor_view(const Program& program, const Use& use, int layer, int64_t tokens) const {
