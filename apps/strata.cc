@@ -58,6 +58,7 @@ int train(const std::string& path, const Overrides& overrides, int64_t ranks, co
   const bool started = strata::started_by_mpi();
   if (ranks > 1 && !started) return strata::run_ranks(config, ranks, command);
   const std::unique_ptr<strata::Comm> comm = started ? strata::make_mpi_comm(kSecondsToWaitForRanks) : nullptr;
+  if (comm) strata::require_num_ranks(ranks, *comm);
   strata::Trainer trainer(config, comm.get());
   const strata::TrainResult result = trainer.train();
   if (comm && comm->rank() > 0) return result.stopped ? kExitStopped : 0;

@@ -10,88 +10,10 @@ import pathlib
 import resource
 import shutil
 import signal
-import struct
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 
-STRATA = None
-DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
-MODEL = {
-    "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 257, "n_positions": 16, "n_embd": 32,
-    "n_layer": 2, "n_head": 4, "activation_function": "gelu_new", "attn_pdrop": 0.0, "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "tie_word_embeddings": True,
-    "bos_token_id": 256, "eos_token_id": 256,
-}
-CONFIG = """
-[run]
-directory = "{folder}/run"
-threads = 1
-[model]
-config = "{folder}/config.json"
-[data]
-train = ["{folder}/train.txt"]
-validation_fraction = 0.1
-[batch]
-micro = 2
-[train]
-max_steps = 6
-save_every = 2
-"""
-
-
-def write_tokens(path, ids):
-    """llm.c's format."""
-    header = struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253)
-    path.write_bytes(header + struct.pack(f"<{len(ids)}H", *ids))
-
-
-class CommandTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="strata_command_"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.run_folder = self.folder / "run"
-        self.config = self.folder / "train.toml"
-        self.config.write_text(CONFIG.format(folder=self.folder))
-        self.write_model(MODEL)
-        (self.folder / "train.txt").write_text("The quick brown fox jumps over the lazy dog. " * 20)
-
-    def write_model(self, model):
-        (self.folder / "config.json").write_text(json.dumps(model))
-
-    def strata(self, *arguments, **options):
-        command = [STRATA, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
-
-    def train(self, *overrides, **options):
-        return self.strata("train", self.config, *overrides, **options)
-
-    def assert_done(self, result):
-        self.assertEqual(result.returncode, DONE, result.stderr)
-
-    def assert_refused(self, result, code, *parts):
-        """The exit code, one last line on stderr that says it all, and nothing that looks like a crash."""
-        self.assertEqual(result.returncode, code, result.stderr)
-        lines = result.stderr.splitlines()
-        errors = [line for line in lines if line.startswith("strata: ")]
-        self.assertEqual(errors, lines[-1:], result.stderr)
-        for part in parts:
-            self.assertIn(part, errors[0])
-        self.assertNotIn("bug", errors[0])
-        self.assertNotIn("Traceback", result.stderr)
-
-    def checkpoints(self):
-        return sorted(path.name for path in self.run_folder.glob("checkpoints/*"))
-
-    def leftovers(self):
-        return [str(path) for path in self.folder.rglob("*.tmp-*")]
-
-    def trained(self):
-        self.assert_done(self.train())
-        self.assertEqual(self.checkpoints(), ["step-00000004", "step-00000006"])
-        return self.run_folder / "model"
+from command_case import BAD_INPUT, DONE, FAILED, MODEL, STOPPED, CommandTest, main, write_tokens
 
 
 class Config(CommandTest):
@@ -299,7 +221,7 @@ class Checkpoints(CommandTest):
         expected = (self.run_folder / "model" / "model.safetensors").read_bytes()
         codes = []
         limits = [0, 100, 500, 1000, 2000, 4000, 8000, 16000, 64000, 140000, 400000, 1000000]
-        if b"__tsan_init" in pathlib.Path(STRATA).read_bytes():
+        if b"__tsan_init" in pathlib.Path(self.binary).read_bytes():
             limits.remove(0)  # the thread sanitizer makes a file of its own before main
         for limit in limits:
             with self.subTest(limit=limit):
@@ -327,7 +249,7 @@ class Folders(CommandTest):
         self.folder.chmod(0o755)
         # Root may write anything, so another user tries, with a copy of the command that it can reach.
         user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-        command = [shutil.copy(STRATA, self.folder), "train", self.config]
+        command = [shutil.copy(self.binary, self.folder), "train", self.config]
         options = {"capture_output": True, "text": True, "timeout": 120, "check": False, "cwd": self.folder}
         result = subprocess.run(command, **options, **user)
         self.assert_refused(result, BAD_INPUT, "run.directory", str(self.run_folder), "Permission denied")
@@ -336,7 +258,7 @@ class Folders(CommandTest):
         self.assert_done(self.train())
 
     def test_two_processes(self):
-        with subprocess.Popen([STRATA, "train", self.config, "--train.max_steps=1000000"], stdout=subprocess.PIPE,
+        with subprocess.Popen([self.binary, "train", self.config, "--train.max_steps=1000000"], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL) as first:
             first.stdout.readline()
             second = self.train()
@@ -346,7 +268,7 @@ class Folders(CommandTest):
 
 class Signals(CommandTest):
     def start(self, *overrides):
-        command = [STRATA, "train", self.config, *overrides]
+        command = [self.binary, "train", self.config, *overrides]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
@@ -419,7 +341,4 @@ class Models(CommandTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    STRATA = str(pathlib.Path(sys.argv.pop(1)).resolve())
-    unittest.main()
+    main(__doc__)

@@ -2,6 +2,7 @@
 #include "strata/train/launch.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <filesystem>
 
 #include "strata/base/error.h"
+#include "strata/train/ranks.h"
 #include "strata/train/workload.h"
 
 namespace strata {
@@ -37,9 +39,12 @@ std::atomic<pid_t> launcher = 0;
 void ask_to_stop(int) { ::kill(launcher, SIGUSR2); }
 void ask_to_save(int) { ::kill(launcher, SIGUSR1); }
 
-// In a process group of its own, which a terminal's Ctrl-C does not reach, and so without the terminal's input.
-[[noreturn]] void become_launcher(std::vector<std::string> words) {
+// In a process group of its own, which a terminal's Ctrl-C does not reach, and so without the terminal's input. Ends
+// with `parent`, however that ends.
+[[noreturn]] void become_launcher(std::vector<std::string> words, pid_t parent) {
   ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) std::_Exit(1);  // it has ended before
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   std::vector<char*> arguments;
@@ -64,9 +69,10 @@ int run_ranks(const TrainConfig& config, int64_t num_ranks, const std::vector<st
   std::vector<std::string> words = {"mpirun", "-n", std::to_string(num_ranks),
                                     std::filesystem::read_symlink("/proc/self/exe").string()};
   words.insert(words.end(), command.begin() + 1, command.end());
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) throw_failed_run("mpirun does not start: {}", std::strerror(errno));
-  if (child == 0) become_launcher(std::move(words));
+  if (child == 0) become_launcher(std::move(words), parent);
   launcher = child;
   std::signal(SIGTERM, ask_to_stop);
   std::signal(SIGINT, ask_to_stop);
@@ -74,6 +80,12 @@ int run_ranks(const TrainConfig& config, int64_t num_ranks, const std::vector<st
   const int code = wait_for(child);
   if (code == kNoProgram) throw_failed_run("there is no mpirun: install an MPI library such as Open MPI");
   return code;
+}
+
+void require_num_ranks(int64_t num_ranks, Comm& comm) {
+  if (num_ranks == 0 || num_ranks == comm.size()) return;
+  Ranks(&comm).refuse(fmt::format("--ranks is {} and {} ranks were started: start {}, or leave --ranks out", num_ranks,
+                                  comm.size(), num_ranks));
 }
 
 }  // namespace strata

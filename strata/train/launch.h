@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/comm/comm.h"
 #include "strata/spec/train_config.h"
 
 namespace strata {
@@ -14,5 +15,9 @@ namespace strata {
 // more than cores and none is bound to cores. Returns mpirun's exit code, which is that of the first rank that failed.
 // Throws Error when mpirun is not there.
 int run_ranks(const TrainConfig& config, int64_t num_ranks, const std::vector<std::string>& command);
+
+// For ranks that something else started: throws Error when their number is not the one asked for (0: any is right).
+// Called by all ranks.
+void require_num_ranks(int64_t num_ranks, Comm& comm);
 
 }  // namespace strata

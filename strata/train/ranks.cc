@@ -55,6 +55,11 @@ void Ranks::first_then_others(const std::function<void()>& body) {
   if (!first()) body();
 }
 
+void Ranks::refuse(const std::string& reason) {
+  if (!first()) barrier();
+  throw_bad_input("{}", reason);
+}
+
 void Ranks::require_equal(std::string_view what, std::string_view text) {
   if (comm_ == nullptr) return;
   std::vector<int64_t> checksums(static_cast<size_t>(size()));
@@ -62,9 +67,9 @@ void Ranks::require_equal(std::string_view what, std::string_view text) {
   comm_->all_gather(all_, DType::kF64, reinterpret_cast<std::byte*>(checksums.data()), size());
   const auto other = std::find_if(checksums.begin(), checksums.end(), [&](int64_t sum) { return sum != checksums[0]; });
   if (other == checksums.end()) return;
-  throw_bad_input(
+  refuse(fmt::format(
       "the {} of rank {} differs from that of rank 0 (checksums {:016x} and {:016x}): start all ranks alike", what,
-      other - checksums.begin(), static_cast<uint64_t>(*other), static_cast<uint64_t>(checksums[0]));
+      other - checksums.begin(), static_cast<uint64_t>(*other), static_cast<uint64_t>(checksums[0])));
 }
 
 }  // namespace strata

@@ -32,7 +32,10 @@ class Ranks {
   std::string from(int rank, const std::string& text);
   // `body` on the first rank before the others, which may then read what it wrote.
   void first_then_others(const std::function<void()>& body);
-  // Throws Error (bad input) on all ranks when a rank's text differs from the first one's: "config".
+  // All ranks have the same reason: the first one throws Error (bad input), which ends the run of the others while they
+  // wait, so that it is told once.
+  [[noreturn]] void refuse(const std::string& reason);
+  // Refuses when a rank's text differs from the first one's: "config".
   void require_equal(std::string_view what, std::string_view text);
 
  private:

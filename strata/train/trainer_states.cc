@@ -35,8 +35,8 @@ void Trainer::load_or_initialize() {
   const std::optional<CheckpointInfo> checkpoint = find_checkpoint();
   if (checkpoint) return resume(*checkpoint);
   if (config.train.resume == ResumeMode::kMust)
-    throw_bad_input("train.resume is \"must\" and {} holds no checkpoint: use \"auto\" for a first start",
-                    config.run.directory);
+    ranks_.refuse(fmt::format("train.resume is \"must\" and {} holds no checkpoint: use \"auto\" for a first start",
+                              config.run.directory));
   if (config.model.weights == "random") {
     initialize_parameters(states(), config.run.seed, instance_->team());
   } else {
@@ -50,9 +50,9 @@ void Trainer::resume(const CheckpointInfo& checkpoint) {
   checkpoint_ = checkpoint.folder;
   const std::string fingerprint = checksum_hex(corpus_.train->fingerprint());
   if (state_.data_fingerprint != fingerprint)
-    throw_bad_input(
+    ranks_.refuse(fmt::format(
         "{} was trained on data with fingerprint {} and this is {}: give the same data, or another run.directory",
-        checkpoint.folder, state_.data_fingerprint, fingerprint);
+        checkpoint.folder, state_.data_fingerprint, fingerprint));
   choose_learning_rate();
   compare_options();
   log_info("resumed from {} at step {}", checkpoint.folder, state_.step);

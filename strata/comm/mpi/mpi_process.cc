@@ -18,8 +18,9 @@ const char* level_name(int level) {
   return "MPI_THREAD_SERIALIZED";
 }
 
-// What runs at exit after this process gave up on the others: they are told instead of left waiting.
-void end_job() { MPI_Abort(MPI_COMM_WORLD, 1); }
+// What runs at exit after this process gave up on the others: they are told instead of left waiting. The job has the
+// exit code of this process; a rank that gave up and then ends as if all were well did not.
+void end_job(int code, void*) { MPI_Abort(MPI_COMM_WORLD, code == 0 ? 1 : code); }
 
 }  // namespace
 
@@ -83,7 +84,7 @@ int MpiProcess::ranks_on_node() const {
 bool MpiProcess::ranks_have_cores() const { return ranks_on_node() <= sysconf(_SC_NPROCESSORS_ONLN); }
 
 void MpiProcess::give_up() {
-  if (!given_up_.exchange(true)) std::atexit(end_job);
+  if (!given_up_.exchange(true)) ::on_exit(end_job, nullptr);  // glibc: std::atexit does not tell the code
 }
 
 MpiProcess::~MpiProcess() {
