@@ -283,8 +283,8 @@ class Signals(CommandTest):
             with self.subTest(number.name):
                 process = self.start("--train.max_steps=1000000", "--train.save_every=0")
                 process.send_signal(number)
-                output, _ = process.communicate(timeout=60)
-                self.assertEqual(process.returncode, STOPPED)
+                output, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, STOPPED, errors)
                 last = output.splitlines()[-1]
                 self.assertIn("the same command resumes", last)
                 step = int(last.split("step ")[1].split()[0])

@@ -2,6 +2,9 @@
 #include "strata/device/cpu/team.h"
 
 #include <omp.h>
+#include <pthread.h>
+
+#include <csignal>
 
 #include "strata/base/error.h"
 
@@ -35,7 +38,11 @@ void wait_for_change(const std::atomic<T>& value, T old) {
 
 Team::Team(int num_threads) : num_threads_(num_threads) {
   STRATA_CHECK(num_threads >= 1, "a team of {} threads", num_threads);
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
   for (int member = 1; member < num_threads; ++member) workers_.emplace_back([this, member] { work(member); });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 Team::~Team() {

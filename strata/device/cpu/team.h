@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compute team: a fixed set of threads that owns the cores of one rank. run() executes one function on every member
 // and returns when all are done; the caller is member 0. Workers spin briefly between calls, then sleep.
-// One caller at a time; several teams may live in one process. No allocation after construction.
+// One caller at a time; several teams may live in one process. No allocation after construction. Workers block all
+// signals; a handler on the caller's thread needs a stack of its own (SA_ONSTACK), since kernels of oneDNN move the
+// stack pointer into the heap.
 #pragma once
 
 #include <algorithm>
