@@ -22,6 +22,11 @@ bool is_summed(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF
 
 }  // namespace
 
+// In the order in which groups were made, which is the same on all members: to end one, a backend may wait for them.
+GroupedComm::~GroupedComm() {
+  while (!entries_.empty()) entries_.pop_front();
+}
+
 Group GroupedComm::group(const std::string& name, std::span<const int> ranks, int lane) {
   const std::lock_guard making(making_);
   GroupMembers members{name, {ranks.begin(), ranks.end()}, lane};

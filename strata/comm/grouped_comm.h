@@ -17,6 +17,7 @@ namespace strata {
 class GroupedComm : public Comm {
  public:
   GroupedComm(int rank, int size) : rank_(rank), size_(size) {}
+  ~GroupedComm() override;
 
   int rank() const final { return rank_; }
   int size() const final { return size_; }
