@@ -171,16 +171,34 @@ double state_bytes(const StateBytes& bytes, int zero, double ranks, double eleme
                      bytes.optimizer / (zero >= 1 ? ranks : 1));
 }
 
-// Table 1, in units of 1e9 bytes; printed values are rounded or cut to three or four digits.
+// Table 1, in units of 1e9 bytes: the paper rounds to three digits or cuts to an integer.
 TEST(ZeroFormula, GivesTable1) {
-  const StateBytes mixed = {2, 2, 12};
-  EXPECT_NEAR(state_bytes(mixed, 0, 64, 7.5), 120, 1e-9);
-  EXPECT_NEAR(state_bytes(mixed, 1, 64, 7.5), 31.4, 0.05);
-  EXPECT_NEAR(state_bytes(mixed, 2, 64, 7.5), 16.6, 0.05);
-  EXPECT_NEAR(state_bytes(mixed, 3, 64, 7.5), 1.88, 0.005);
-  EXPECT_NEAR(state_bytes(mixed, 1, 4, 128), 896, 1e-9);
-  EXPECT_NEAR(state_bytes(mixed, 2, 16, 128), 368, 1e-9);
-  EXPECT_NEAR(state_bytes(mixed, 3, 1024, 1000), 15.6, 0.05);
+  constexpr double kRanks[] = {1, 4, 16, 64, 256, 1024};
+  constexpr double kParameters[] = {7.5, 128, 1000};
+  constexpr double kPrinted[3][6][3] = {
+      {{120, 120, 120},
+       {52.5, 41.3, 30},
+       {35.6, 21.6, 7.5},
+       {31.4, 16.6, 1.88},
+       {30.4, 15.4, 0.47},
+       {30.1, 15.1, 0.12}},
+      {{2048, 2048, 2048}, {896, 704, 512}, {608, 368, 128}, {536, 284, 32}, {518, 263, 8}, {513, 257, 2}},
+      {{16000, 16000, 16000},
+       {7000, 5500, 4000},
+       {4750, 2875, 1000},
+       {4187, 2218, 250},
+       {4046, 2054, 62.5},
+       {4011, 2013, 15.6}}};
+  for (int model = 0; model < 3; ++model)
+    for (int row = 0; row < 6; ++row)
+      for (int zero : {1, 2, 3}) {
+        const double printed = kPrinted[model][row][zero - 1];
+        EXPECT_NEAR(state_bytes({2, 2, 12}, zero, kRanks[row], kParameters[model]), printed,
+                    model > 0 && printed > 100 ? 1
+                    : printed < 10             ? 0.005
+                                               : 0.051)
+            << kParameters[model] << "e9 parameters over " << kRanks[row] << " ranks, ZeRO " << zero;
+      }
 }
 
 bool is_alive(const Program& program, int booking, int at) {
