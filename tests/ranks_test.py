@@ -217,7 +217,7 @@ class Signals(RanksTest):
         process = self.start()
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.ranks_alive():
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
