@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "strata/base/random.h"
+#include "strata/layers/freeze.h"
 #include "strata/model/segment.h"
 #include "strata/program/parts.h"
 #include "strata/train/initialize.h"
@@ -28,14 +29,14 @@ std::vector<float> copy_values(const TensorView& view) {
   return values;
 }
 
-ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), layers_(declare_layers(options.model)) {
+ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), layers_(declare_layers(options.model, options.frozen)) {
   input_.plan =
       single_rank_plan(options.model, options.activations, options.micro_batch, options.accumulation, options.threads);
   build(nullptr);
 }
 
 ModelHarness::ModelHarness(const HarnessOptions& options, const Plan& plan, Comm& comm)
-    : options_(options), layers_(declare_layers(options.model)) {
+    : options_(options), layers_(declare_layers(options.model, options.frozen)) {
   input_.plan = plan;
   input_.rank = comm.rank();
   options_.threads = static_cast<int>(plan.threads);
@@ -47,6 +48,7 @@ void ModelHarness::build(Comm* comm) {
   input_.model = options.model;
   input_.precision = options.precision;
   input_.optimizer = options.optimizer;
+  input_.frozen = options.frozen;
   input_.seq = options.seq;
   const DType dtype = options.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
   input_.workspace_bytes = [options, dtype](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
@@ -163,11 +165,12 @@ void ModelHarness::collect_states(std::map<std::string, std::vector<float>>& who
     const Chunk& chunk = programs_.chunks[index];
     if (!chunk.saved_here()) continue;
     const auto data = [&](int booking) { return reinterpret_cast<float*>(executor().booking_data(step, booking)); };
+    const std::vector<int>& bookings = programs_.state_booking[index];
     if (input_.precision == Precision::kF32)
       add(chunk, "", data(programs_.parameter_booking[index]) + chunk.owned_begin() - chunk.held_begin());
-    for (size_t state = 0; state < states.size(); ++state)
+    for (size_t state = 0; state < bookings.size(); ++state)
       add(chunk, states[state] == "master" ? "" : fmt::format(":{}", states[state]),
-          data(programs_.state_booking[index][state]));
+          data(bookings[state]));
   }
 }
 

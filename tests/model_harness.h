@@ -17,6 +17,7 @@ struct HarnessOptions {
   ModelSpec model;
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
+  std::vector<std::string> frozen;  // patterns
   ActivationPolicy activations = ActivationPolicy::kKeep;
   int64_t seq = 16;
   int64_t micro_batch = 1;

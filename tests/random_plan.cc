@@ -95,6 +95,27 @@ Plan draw_legal_plan(Dice& dice, const ModelSpec& model) {
   }
 }
 
+// Nothing in half of the draws; otherwise tensors one by one, whole layers, or all but one tensor.
+std::vector<std::string> draw_frozen(Dice& dice, const ModelSpec& model) {
+  if (dice.coin()) return {};
+  std::vector<std::string> names;
+  const std::vector<LayerDecl> layers = declare_layers(model);
+  for (const LayerDecl& layer : layers)
+    for (size_t index = 0; index < layer.parameters.size(); ++index)
+      if (static_cast<int>(index) != layer.tied_parameter) names.push_back(layer.parameters[index].name);
+  const std::string trained = dice.pick(names);
+  const int64_t kind = dice.roll(3);
+  const int64_t border = dice.roll(static_cast<int64_t>(layers.size()));
+  std::vector<std::string> frozen;
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    for (size_t index = 0; index < layers[layer].parameters.size(); ++index) {
+      const std::string& name = layers[layer].parameters[index].name;
+      if (name == trained || static_cast<int>(index) == layers[layer].tied_parameter) continue;
+      if (kind == 0 ? dice.coin() : kind == 1 ? static_cast<int64_t>(layer) <= border : true) frozen.push_back(name);
+    }
+  return frozen;
+}
+
 PlanCourse start(ModelHarness& harness) {
   PlanCourse course;
   harness.collect_states(course.before);
@@ -120,11 +141,12 @@ PlanDraw draw_plan(uint64_t seed, OptimizerKind optimizer) {
     draw.documents.push_back(make_documents(1, static_cast<int>(1 + dice.roll(16)),
                                             static_cast<int>(draw.options.model.vocab),
                                             seed * 1000 + static_cast<uint64_t>(index))[0]);
-  draw.text = fmt::format("seed {}: {} blocks {} heads {}/{} hidden {} ffn {} vocab {} tied {} dropout {}; {}", seed,
+  draw.options.frozen = draw_frozen(dice, draw.options.model);
+  draw.text = fmt::format("seed {}: {} blocks {} heads {}/{} hidden {} ffn {} vocab {} tied {} dropout {} frozen [{}]; {}", seed,
                           draw.options.model.family, draw.options.model.num_blocks, draw.options.model.heads,
                           draw.options.model.kv_heads, draw.options.model.hidden, draw.options.model.ffn,
                           draw.options.model.vocab, draw.options.model.tied_head, draw.options.model.residual_dropout,
-                          to_json(draw.plan).dump());
+                          fmt::join(draw.options.frozen, " "), to_json(draw.plan).dump());
   return draw;
 }
 

@@ -35,27 +35,63 @@ void compare_parts(const ParameterDecl& wanted, const Key& key, const std::vecto
   if (!fault.empty()) differences.missing.push_back(fmt::format("{} of {}", fault, name_of(key)));
 }
 
-// Of the whole model, so that all ranks say the same.
+// The optimizer states that a run keeps of a trained tensor besides the parameter.
+std::vector<std::string_view> kept_states(const StatesInMemory& states) {
+  std::vector<std::string_view> names = optimizer_states(states.input.optimizer, states.input.precision);
+  std::erase(names, "master");
+  if (states.set.find("step") == nullptr) names.clear();
+  return names;
+}
+
+// Of the whole model, so that all ranks say the same. States of what is frozen now are let lie.
 void compare_tensors(const StatesInMemory& states, const Parts& parts, Differences& differences) {
-  std::vector<std::string_view> names = {kParametersState};
   const bool training = states.set.find("step") != nullptr;
-  for (std::string_view state : optimizer_states(states.input.optimizer, states.input.precision))
-    if (training && state != "master") names.push_back(state);
   std::set<Key> expected;
+  std::set<std::string_view> frozen;
+  const auto expect = [&](const ParameterDecl& parameter, std::string_view state) {
+    const Key key(parameter.name, state);
+    if (!expected.insert(key).second) return;  // a tied table comes twice
+    const auto found = parts.find(key);
+    if (found == parts.end())
+      differences.missing.push_back(name_of(key));
+    else
+      compare_parts(parameter, key, found->second, differences);
+  };
   for (const LayerDecl& layer : states.layers)
-    for (const ParameterDecl& parameter : layer.parameters)
-      for (std::string_view state : names) {
-        const Key key(parameter.name, state);
-        if (!expected.insert(key).second) continue;  // a tied table comes twice
-        const auto found = parts.find(key);
-        if (found == parts.end())
-          differences.missing.push_back(name_of(key));
-        else
-          compare_parts(parameter, key, found->second, differences);
-      }
+    for (const ParameterDecl& parameter : layer.parameters) {
+      expect(parameter, kParametersState);
+      if (parameter.frozen) frozen.insert(parameter.name);
+      for (std::string_view state : kept_states(states))
+        if (!parameter.frozen) expect(parameter, state);
+    }
+  for (const auto& [key, unused] : parts) {
+    const bool state_let_lie = key.second != kParametersState && (!training || frozen.contains(key.first));
+    if (!expected.contains(key) && !state_let_lie) differences.unexpected.push_back(name_of(key));
+  }
+}
+
+// Moments that start from zero in the middle of a run would need an own count of steps, and be another training than
+// that of any run.
+void refuse_thawed_tensors(const CheckpointInfo& checkpoint, const StatesInMemory& states, const Parts& parts) {
+  if (kept_states(states).empty()) return;
+  std::set<std::string_view> with_states;
   for (const auto& [key, unused] : parts)
-    if (!expected.contains(key) && (training || key.second == kParametersState))
-      differences.unexpected.push_back(name_of(key));
+    if (key.second != kParametersState) with_states.insert(key.first);
+  std::vector<std::string> thawed;
+  for (const LayerDecl& layer : states.layers)
+    for (size_t index = 0; index < layer.parameters.size(); ++index) {
+      const ParameterDecl& parameter = layer.parameters[index];
+      const bool known = parts.contains({parameter.name, kParametersState});
+      if (static_cast<int>(index) != layer.tied_parameter && known && !parameter.frozen &&
+          !with_states.contains(parameter.name))
+        thawed.push_back(parameter.name);
+    }
+  if (thawed.empty() || with_states.empty()) return;  // none at all: another optimizer
+  throw_bad_input(
+      "checkpoint {} was saved while {} was frozen and has no optimizer states of {}: keep model.frozen as it was, or "
+      "start a new run with the trained model as model.weights",
+      checkpoint.folder, thawed.front(),
+      thawed.size() == 1 ? "it" : fmt::format("it and {} more", thawed.size() - 1));
 }
 
 // Same shapes may still be other maths (the number of heads). Dropout, initialisation and special tokens may change.
@@ -99,6 +135,7 @@ void read_common(const DiskFile& file, const Read& read, std::vector<float>& pie
 TrainerState read_checkpoint(const CheckpointInfo& checkpoint, const StatesInMemory& states) {
   Parts parts;
   for (const SavedPart& part : checkpoint.parts) parts[{part.tensor, part.state}].push_back(&part);
+  refuse_thawed_tensors(checkpoint, states, parts);
   Differences differences;
   compare_models(checkpoint.model, states.input.model, differences);
   compare_tensors(states, parts, differences);

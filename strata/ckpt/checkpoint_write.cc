@@ -7,6 +7,7 @@
 #include "strata/base/error.h"
 #include "strata/base/units.h"
 #include "strata/ckpt/checkpoint.h"
+#include "strata/tensor/f32_values.h"
 
 namespace strata {
 namespace {
@@ -20,8 +21,9 @@ fs::path temporary_path(const std::string& run_folder, int64_t step) {
   return checkpoint_path(run_folder, step) + ".tmp-writing";
 }
 
-// What the save program writes of every chunk.
-std::vector<std::string_view> saved_states(const CompileInput& input) {
+// What the save program writes of a tensor: the parameter, and the optimizer states unless it is frozen.
+std::vector<std::string_view> saved_states(const CompileInput& input, bool trainable) {
+  if (!trainable) return {kParametersState};
   std::vector<std::string_view> names = optimizer_states(input.optimizer, input.precision);
   const int master = state_index(names, "master");
   if (master >= 0) names.erase(names.begin() + master);
@@ -35,6 +37,14 @@ std::string_view state_of_copy(const Instruction& copy, const std::vector<std::s
   return parameters ? kParametersState : states[from.index];
 }
 
+// As they are in the file.
+std::string checksum_of_values(const std::byte* values, DType dtype, int64_t count) {
+  Checksum checksum;
+  read_as_f32(values, dtype, count,
+              [&](int64_t, std::span<const float> piece) { checksum.update(std::as_bytes(piece)); });
+  return checksum_hex(checksum.digest());
+}
+
 // What the rank's save program writes into `file`.
 std::vector<SavedPart> list_parts(const StatesInMemory& states, const Program& save, const std::string& file) {
   const std::vector<std::string_view> names = optimizer_states(states.input.optimizer, states.input.precision);
@@ -43,14 +53,15 @@ std::vector<SavedPart> list_parts(const StatesInMemory& states, const Program& s
   for (const Instruction& instruction : save.instructions) {
     if (instruction.op != Op::kCopy) continue;
     const Chunk& chunk = states.set.chunks[instruction.chunk];
-    const std::byte* const values = states.arena + copy_source(save, states.set, instruction).offset;
+    const CopySource from = copy_source(save, states.set, instruction);
     const int64_t offset = save.bookings[instruction.uses[1].booking].offset;
     for (const ChunkPart& part : owned_parts(states.layers, chunk, place)) {
       const ParameterDecl& parameter = states.layers[part.layer].parameters[part.parameter];
-      const int64_t begin = 4 * (part.place - chunk.owned_begin());
-      const std::span<const std::byte> bytes(values + begin, static_cast<size_t>(4 * part.part.count));
+      const int64_t begin = part.place - chunk.owned_begin();
       parts.push_back({parameter.name, std::string(state_of_copy(instruction, names)), parameter.rows, parameter.cols,
-                       part.part, file, offset + begin, checksum_hex(checksum_of(bytes))});
+                       part.part, file, offset + 4 * begin,
+                       checksum_of_values(states.arena + from.offset + dtype_bytes(from.dtype) * begin, from.dtype,
+                                          part.part.count)});
     }
   }
   return parts;
@@ -59,13 +70,12 @@ std::vector<SavedPart> list_parts(const StatesInMemory& states, const Program& s
 // Of all ranks, with room for their lists and the manifest.
 int64_t count_checkpoint_bytes(const StatesInMemory& states) {
   constexpr int64_t kTextBytes = 512;  // of an entry, of which there are one in a list and one in the manifest
-  const auto num_states = static_cast<int64_t>(saved_states(states.input).size());
   int64_t bytes = 0;
   for (int rank = 0; rank < states.input.plan.num_ranks; ++rank)
     for (const Chunk& chunk : make_chunks(states.layers, states.input.plan, rank))
       if (chunk.saved_here())
-        bytes +=
-            num_states * (4 * chunk.owned_elements() + 2 * kTextBytes * static_cast<int64_t>(chunk.tensors.size()));
+        bytes += static_cast<int64_t>(saved_states(states.input, chunk.trainable).size()) *
+                 (4 * chunk.owned_elements() + 2 * kTextBytes * static_cast<int64_t>(chunk.tensors.size()));
   return bytes;
 }
 
@@ -136,7 +146,7 @@ void NewCheckpoint::check_coverage() const {
   for (const LayerDecl& layer : states_.layers)
     for (size_t index = 0; index < layer.parameters.size(); ++index) {
       if (static_cast<int>(index) == layer.tied_parameter) continue;
-      for (std::string_view state : saved_states(states_.input)) {
+      for (std::string_view state : saved_states(states_.input, !layer.parameters[index].frozen)) {
         const auto found = saved.find({layer.parameters[index].name, state});
         STRATA_CHECK(found != saved.end(), "no rank has saved {} of {}", state, layer.parameters[index].name);
         const std::string fault = coverage_fault(found->second);

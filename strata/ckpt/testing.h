@@ -10,7 +10,8 @@
 #include "strata/base/random.h"
 #include "strata/ckpt/checkpoint.h"
 #include "strata/device/arena.h"
-#include "strata/tensor/tensor.h"
+#include "strata/layers/freeze.h"
+#include "strata/tensor/f32_values.h"
 
 namespace strata {
 
@@ -43,7 +44,7 @@ class TinyRun {
   explicit TinyRun(CompileInput compile_input,
                    const std::vector<ProgramKind>& kinds = {ProgramKind::kStep, ProgramKind::kSave})
       : input(std::move(compile_input)),
-        layers(declare_layers(input.model)),
+        layers(declare_layers(input.model, input.frozen)),
         set(compile(input, kinds)),
         arena(set.arena_bytes[static_cast<size_t>(Tier::kDevice)]) {}
 
@@ -77,7 +78,10 @@ class TinyRun {
     for (const Instruction& instruction : program.instructions) {
       const CopySource from = copy_source(program, set, instruction);
       const Booking& to = program.bookings[instruction.uses[1].booking];
-      file.write(to.offset, {arena.base() + from.offset, static_cast<size_t>(from.bytes)});
+      read_as_f32(arena.base() + from.offset, from.dtype, from.elements,
+                  [&](int64_t first, std::span<const float> values) {
+                    file.write(to.offset + 4 * first, std::as_bytes(values));
+                  });
     }
   }
 

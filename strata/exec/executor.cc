@@ -9,6 +9,7 @@
 #include "strata/model/segment.h"
 #include "strata/optim/decay_groups.h"
 #include "strata/program/parts.h"
+#include "strata/tensor/f32_values.h"
 
 namespace strata {
 namespace {
@@ -119,8 +120,12 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
       if (instruction.group >= 0) return communicate(program, instruction, sheet);
       const CopySource from = copy_source(program, set_, instruction);
       const Booking& to = program.bookings[instruction.uses[1].booking];
-      STRATA_CHECK(copy_out != nullptr && from.bytes == to.bytes, "copy of {} bytes to {}", from.bytes, to.name);
-      return copy_out(to.offset, arena_.subspan(from.offset, from.bytes));
+      STRATA_CHECK(copy_out != nullptr && 4 * from.elements == to.bytes, "copy of {} elements to {}", from.elements,
+                   to.name);
+      return read_as_f32(arena_.data() + from.offset, from.dtype, from.elements,
+                         [&](int64_t first, std::span<const float> values) {
+                           copy_out(to.offset + 4 * first, std::as_bytes(values));
+                         });
     }
     case Op::kCollective:
     case Op::kSend:

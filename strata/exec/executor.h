@@ -38,7 +38,7 @@ class Executor {
   MicroBatchStorage batch_storage(int micro_batch) const;
   MicroBatchStorage decode_storage() const;
 
-  // Runs every instruction. `copy_out` is called for copies to the disk tier: (file offset, bytes).
+  // Runs every instruction. `copy_out` is called for copies to the disk tier, once or in pieces: (file offset, bytes).
   using CopyOut = std::function<void(int64_t offset, std::span<const std::byte> bytes)>;
   void run(const Program& program, const BatchSheet& sheet, const CopyOut& copy_out = {});
 
@@ -46,7 +46,8 @@ class Executor {
   void record_times(std::vector<InstructionTime>* times) { times_ = times; }
 
   // Views of live state, for loading, export and tests: one parameter as this rank holds it (storage precision; not
-  // sharded), its f32 master, its gradient as the last step left it (valid until the next program runs).
+  // sharded), its f32 master (without one the parameter), its gradient as the last step left it (valid until the next
+  // program runs; empty when it is frozen).
   TensorView parameter(int layer, int index) const;
   TensorView master(int layer, int index) const;
   TensorView gradient(const Program& step, int layer, int index) const;

@@ -5,7 +5,7 @@
 //
 // Conventions: activations are (tokens, channels), weights (out, in), vectors (1, n). Storage is f32 or bf16,
 // arithmetic and every accumulation f32. Parameter gradients are always f32 and are `set` or `add`ed. Zero tokens are
-// legal everywhere: outputs of a `set` gradient are then zero. A shape mismatch is a bug (STRATA_CHECK). Results do not
+// legal everywhere: outputs of a `set` gradient are then zero. An empty parameter gradient is not computed. A shape mismatch is a bug (STRATA_CHECK). Results do not
 // depend on the number of threads except where a sum runs over tokens into a parameter gradient.
 #pragma once
 
@@ -47,7 +47,7 @@ void linear_forward(const Context&, const TensorView& x, const TensorView& weigh
                     const TensorView& y);
 // dx (tokens, in) = dy * weight
 void linear_backward_input(const Context&, const TensorView& dy, const TensorView& weight, const TensorView& dx);
-// dweight (out, in) = or += dy^T * x; dbias (1, out) = or += column sums of dy; dbias may be empty.
+// dweight (out, in) = or += dy^T * x; dbias (1, out) = or += column sums of dy. x is read for dweight alone.
 void linear_backward_weight(const Context&, const TensorView& dy, const TensorView& x, const TensorView& dweight,
                             const TensorView& dbias, Write write);
 

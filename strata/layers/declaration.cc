@@ -37,6 +37,7 @@ LayerDecl declare_embedding(const ModelSpec& model) {
   embed.parameters = present({p.token, p.position});
   embed.forward = {{}, {kX}};
   embed.backward_weight = {{kDx}, {kDx}};  // dropout's backward is in place
+  embed.gradient_reads = {{p.token, {kDx}}, {p.position, {kDx}}};
   layer.segments = {embed};
   layer.output = kX;
   layer.output_gradient = kDx;
@@ -70,6 +71,10 @@ LayerDecl declare_attention(const ModelSpec& model, int64_t block) {
   qkv.forward = {{kX}, {kStats, kNormed, kQkv}};
   qkv.backward_input = {{kX, kStats, kDy, kDqkv}, {kDnormed, kDx}};
   qkv.backward_weight = {{kX, kStats, kNormed, kDqkv, kDnormed}, {}};
+  qkv.gradient_reads = {{p.norm_weight, {kX, kStats, kDnormed}},
+                        {p.norm_bias, {kX, kStats, kDnormed}},
+                        {p.qkv_weight, {kNormed, kDqkv}},
+                        {p.qkv_bias, {kDqkv}}};
   core.name = "core";
   core.forward = {{kQkv}, {kAttended, kLse}};
   core.backward_input = {{kQkv, kAttended, kLse, kDattended}, {kDqkv}};
@@ -79,6 +84,7 @@ LayerDecl declare_attention(const ModelSpec& model, int64_t block) {
   output.forward = {{kAttended, kX}, {kY}};
   output.backward_input = {{kDy}, {kDattended}};
   output.backward_weight = {{kAttended, kDy}, {}};
+  output.gradient_reads = {{p.output_weight, {kAttended, kDy}}, {p.output_bias, {kDy}}};
   layer.segments = {qkv, core, output};
   layer.input = kX;
   layer.output = kY;
@@ -112,11 +118,16 @@ LayerDecl declare_mlp(const ModelSpec& model, int64_t block) {
   up.forward = {{kX}, {kStats, kNormed, kPre, kAct}};
   up.backward_input = {{kX, kStats, kDy, kPre, kDact}, {kDpre, kDnormed, kDx}};
   up.backward_weight = {{kX, kStats, kNormed, kDpre, kDnormed}, {}};
+  up.gradient_reads = {{p.norm_weight, {kX, kStats, kDnormed}},
+                       {p.norm_bias, {kX, kStats, kDnormed}},
+                       {p.up_weight, {kNormed, kDpre}},
+                       {p.up_bias, {kDpre}}};
   down.name = "down";
   down.parameters = present({p.down_weight, p.down_bias});
   down.forward = {{kAct, kX}, {kY}};
   down.backward_input = {{kDy}, {kDact}};
   down.backward_weight = {{kAct, kDy}, {}};
+  down.gradient_reads = {{p.down_weight, {kAct, kDy}}, {p.down_bias, {kDy}}};
   layer.segments = {up, down};
   layer.input = kX;
   layer.output = kY;

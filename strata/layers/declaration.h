@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,8 @@ struct SegmentDecl {
   DirectionDecl forward;
   DirectionDecl backward_input;   // empty: no such part
   DirectionDecl backward_weight;  // empty: no such part
+  // What of backward_weight's reads the gradient of each parameter needs; together all of them.
+  std::map<int, std::vector<int>> gradient_reads;
   DirectionDecl backward;         // fused; used instead of the two when not empty
   DirectionDecl decode;           // empty: forward serves
 };
@@ -77,6 +80,7 @@ struct ParameterDecl {
   // [q; k; v] of its heads. Empty: one block.
   std::vector<int64_t> split_blocks;
   bool partial_over_tp = false;  // replicated, and every tensor-parallel rank has only a part of its gradient
+  bool frozen = false;           // never changes: no gradient, no optimizer state (freeze.h)
   Init init = Init::kNormal;
   std::vector<HubPart> hub;
   int64_t num_elements() const { return rows * cols; }
@@ -92,8 +96,8 @@ struct LayerDecl {
   int tied_parameter = -1;   // index in `parameters` that aliases the token table of the embedding
   int input = -1;            // tensor read from the layer before
   int output = -1;           // tensor handed to the layer after
-  int output_gradient = -1;  // gradient read from the layer after
-  int input_gradient = -1;   // gradient handed to the layer before
+  int output_gradient = -1;  // gradient read from the layer after; -1: nothing that is trained needs it
+  int input_gradient = -1;   // gradient handed to the layer before; -1 as there
 };
 
 // Tensor indices, shared with strata/model.

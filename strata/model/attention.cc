@@ -57,9 +57,9 @@ void qkv_backward_weight(const SegmentCall& call, const AttentionParameters& p) 
   const auto& t = call.tensors;
   const auto& g = call.gradients;
   kernels::linear_backward_weight(call.context, t[kDqkv], t[kNormed], g[p.qkv_weight], call.gradient(p.qkv_bias),
-                                  call.gradient_write[p.qkv_weight]);
+                                  call.write_of(p.qkv_weight, p.qkv_bias));
   kernels::norm_backward_weight(call.context, call.model.norm, t[kDnormed], t[kX], t[kStats], g[p.norm_weight],
-                                call.gradient(p.norm_bias), call.gradient_write[p.norm_weight]);
+                                call.gradient(p.norm_bias), call.write_of(p.norm_weight, p.norm_bias));
 }
 
 void core_forward(const SegmentCall& call) {

@@ -35,7 +35,7 @@ void loss_backward(const SegmentCall& call, const HeadParameters& p, const kerne
   kernels::head_forward_backward(call.context, args, scale, t[kNormed], call.parameters[p.weight], loss_sum,
                                  t[kDnormed], g[p.weight], call.gradient_write[p.weight]);
   kernels::norm_backward_weight(call.context, call.model.norm, t[kDnormed], t[kX], t[kStats], g[p.norm_weight],
-                                call.gradient(p.norm_bias), call.gradient_write[p.norm_weight]);
+                                call.gradient(p.norm_bias), call.write_of(p.norm_weight, p.norm_bias));
   kernels::norm_backward_input(call.context, call.model.norm, t[kDnormed], t[kX], call.parameters[p.norm_weight],
                                t[kStats], TensorView(), t[kDx]);
 }

@@ -35,9 +35,9 @@ void up_backward_weight(const SegmentCall& call, const MlpParameters& p) {
   const auto& t = call.tensors;
   const auto& g = call.gradients;
   kernels::linear_backward_weight(call.context, t[kDpre], t[kNormed], g[p.up_weight], call.gradient(p.up_bias),
-                                  call.gradient_write[p.up_weight]);
+                                  call.write_of(p.up_weight, p.up_bias));
   kernels::norm_backward_weight(call.context, call.model.norm, t[kDnormed], t[kX], t[kStats], g[p.norm_weight],
-                                call.gradient(p.norm_bias), call.gradient_write[p.norm_weight]);
+                                call.gradient(p.norm_bias), call.write_of(p.norm_weight, p.norm_bias));
 }
 
 void down(const SegmentCall& call, const MlpParameters& p) {

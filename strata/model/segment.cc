@@ -100,17 +100,15 @@ void projection_forward(const SegmentCall& call, const ResidualProjection& p) {
   if (dropout.rate > 0) kernels::dropout(call.context, dropout, p.y, p.y);
 }
 
-// The bias may lie in another chunk than the weight, whose gradient begins anew more often.
+// The bias may lie in another chunk than the weight, whose gradient begins anew more often; both have their own write.
 void projection_backward_weight(const SegmentCall& call, const ResidualProjection& p, const MaskedGradient& masked) {
-  const kernels::Write write = call.gradient_write[p.weight];
-  const TensorView bias = call.gradient(p.bias);
-  const bool bias_begins = p.bias >= 0 && call.gradient_write[p.bias] == kernels::Write::kSet;
-  STRATA_CHECK(p.bias < 0 || bias_begins || write == kernels::Write::kAdd, "{}: weight set, bias added to",
-               call.layer.name);
-  if (bias_begins && (write == kernels::Write::kAdd || !call.adds_once()))
-    std::fill_n(bias.row<float>(0), bias.num_elements(), 0.0f);
-  kernels::linear_backward_weight(masked.context, masked.view, p.input, call.gradient(p.weight),
-                                  call.adds_once() ? bias : TensorView(), write);
+  const TensorView weight = call.gradient(p.weight), bias = call.gradient(p.bias);
+  if (!weight.empty())
+    kernels::linear_backward_weight(masked.context, masked.view, p.input, weight, {}, call.gradient_write[p.weight]);
+  if (bias.empty()) return;
+  const kernels::Write write = call.gradient_write[p.bias];
+  if (call.adds_once()) return kernels::linear_backward_weight(masked.context, masked.view, {}, {}, bias, write);
+  if (write == kernels::Write::kSet) std::fill_n(bias.row<float>(0), bias.num_elements(), 0.0f);
 }
 
 }  // namespace

@@ -34,9 +34,13 @@ struct SegmentCall {
   std::array<kernels::Write, kMaxParameters> gradient_write{};
 
   bool adds_once() const { return tensor_rank == 0; }
-  // Empty for a parameter that the model does not have (index -1).
+  // Empty for a parameter that the model does not have (index -1), and the gradient of a frozen one.
   TensorView parameter(int index) const { return index < 0 ? TensorView() : parameters[index]; }
   TensorView gradient(int index) const { return index < 0 ? TensorView() : gradients[index]; }
+  // Whether the gradients of a weight and its bias, which lie in one chunk, are set; one of them may be frozen.
+  kernels::Write write_of(int weight, int bias) const {
+    return gradient_write[gradient(weight).empty() && bias >= 0 ? bias : weight];
+  }
 };
 
 // What one of `tp` ranks computes with: its heads, kv heads and MLP channels. tp divides them (validate_plan).

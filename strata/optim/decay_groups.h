@@ -17,7 +17,7 @@ struct DecayGroups {
   std::vector<std::string> decay;
   std::vector<std::string> no_decay;
 };
-// All parameters by group, for the log. Throws Error for a pattern that matches no parameter.
+// All trained parameters by group, for the log. Throws Error for a pattern that matches no parameter.
 DecayGroups decay_groups(const std::vector<LayerDecl>& layers, const OptimizerConfig& optimizer);
 
 }  // namespace strata

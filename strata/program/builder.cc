@@ -249,7 +249,7 @@ void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_
     const auto [chunk, tensor] = find_parameter(layer, parameter);
     if (direction != Direction::kBackwardWeight)  // weight gradients need no weights
       instruction.uses.push_back({set_.parameter_booking[chunk], Access::kRead, Role::kParameter, parameter});
-    if (!has_weight_gradients(direction)) continue;
+    if (!has_weight_gradients(direction) || layers_[layer].parameters[parameter].frozen) continue;
     const bool first = gradient_written_.insert({chunk, tensor}).second;
     instruction.uses.push_back(
         {gradient_booking(chunk), first ? Access::kWrite : Access::kReadWrite, Role::kGradient, parameter});
@@ -299,7 +299,9 @@ void ProgramBuilder::drop_activations(int layer, int micro_batch) {
   const int input = layers_[layer].input;
   for (int tensor = 0; tensor < static_cast<int>(layers_[layer].tensors.size()); ++tensor)
     if (tensor != input && is_dropped(layer, tensor)) instances_.erase({layer, tensor, micro_batch});
-  if (input >= 0 && place_.tp > 1 && input_.plan.layers[layer].activations == ActivationPolicy::kPartitioned)
+  const bool goes_backward = layers_[layer].output_gradient >= 0;
+  if (input >= 0 && goes_backward && place_.tp > 1 &&
+      input_.plan.layers[layer].activations == ActivationPolicy::kPartitioned)
     keep_part(layer, input, micro_batch);
 }
 
@@ -311,6 +313,7 @@ void ProgramBuilder::hand_over_output(int layer, int micro_batch) {
 
 void ProgramBuilder::hand_over_gradient(int layer, int micro_batch) {
   const int gradient = layers_[layer].input_gradient;
+  if (gradient < 0) return;
   bind(layer - 1, layers_[layer - 1].output_gradient, micro_batch,
        sequence_parallel() ? keep_part(layer, gradient, micro_batch) : instance(layer, gradient, micro_batch));
 }

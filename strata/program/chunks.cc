@@ -26,8 +26,9 @@ bool replicated_over_tp(const LayerDecl& layer) {
 }
 
 Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strategy, const RankPlace& place,
-                 ChunkClass wanted, bool tied_model) {
+                 ChunkClass wanted, bool trainable, bool tied_model) {
   Chunk chunk{};
+  chunk.trainable = trainable;
   chunk.layer = layer_index;
   chunk.zero = strategy.zero;
   chunk.over_tp = wanted == ChunkClass::kOverDpAndTp;
@@ -40,6 +41,7 @@ Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strat
   for (int index = 0; index < static_cast<int>(layer.parameters.size()); ++index) {
     if (class_of(layer, index, tied_model, place.tp) != wanted) continue;
     const ParameterDecl& parameter = layer.parameters[index];
+    if (parameter.frozen == trainable) continue;
     chunk.tensors.push_back(
         {layer_index, index, chunk.elements, local_rows(parameter, place.tp), local_cols(parameter, place.tp)});
     chunk.elements = round_up(chunk.elements + chunk.tensors.back().num_elements(), kAlignElements);
@@ -48,6 +50,7 @@ Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strat
   chunk.name = layer.name;
   if (wanted == ChunkClass::kOverDpAndTp) chunk.name += ".replicated";
   if (wanted == ChunkClass::kTied) chunk.name += ".tied";
+  if (!trainable) chunk.name += ".frozen";
   return chunk;
 }
 
@@ -107,12 +110,14 @@ std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan&
       const bool borrowed = wanted == ChunkClass::kTied && layer.kind == LayerKind::kHead;
       if (borrowed && place.holds(0)) continue;  // the owner is on this stage
       // The alias is sharded as its owner is: they exchange gradients and values shard by shard.
-      Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place, wanted, tied_model);
-      if (chunk.tensors.empty()) continue;
-      chunk.tied_alias = borrowed;
-      if (wanted == ChunkClass::kTied && last_stage > 0)
-        chunk.tied_peer_stage = static_cast<int>(borrowed ? 0 : last_stage);
-      chunks.push_back(std::move(chunk));
+      for (bool trainable : {true, false}) {
+        Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place, wanted, trainable, tied_model);
+        if (chunk.tensors.empty()) continue;
+        chunk.tied_alias = borrowed;
+        if (wanted == ChunkClass::kTied && last_stage > 0)
+          chunk.tied_peer_stage = static_cast<int>(borrowed ? 0 : last_stage);
+        chunks.push_back(std::move(chunk));
+      }
     }
   }
   return chunks;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "strata/base/error.h"
+#include "strata/layers/freeze.h"
 #include "strata/program/expand.h"
 #include "strata/program/memory.h"
 
@@ -30,7 +31,7 @@ Program expand(ProgramKind kind, const CompileInput& input, const std::vector<La
 
 ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& kinds) {
   validate_plan(input.plan, input.model);
-  const std::vector<LayerDecl> layers = declare_layers(input.model);
+  const std::vector<LayerDecl> layers = declare_layers(input.model, input.frozen);
   const bool with_optimizer = contains(kinds, ProgramKind::kStep) || contains(kinds, ProgramKind::kSave);
   std::vector<Booking> persistent;
   ProgramSet set = book_states(input, layers, with_optimizer, contains(kinds, ProgramKind::kDecode), persistent);

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "strata/layers/optimizer_state.h"
 #include "strata/program/program.h"
@@ -19,6 +21,7 @@ struct CompileInput {
   int rank = 0;
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
+  std::vector<std::string> frozen;  // patterns of parameters that are not trained
   int64_t seq = 0;                  // tokens per sample: the capacity of a micro-batch is micro_batch * seq
   int64_t decode_tokens = 0;        // decode: most tokens per execution
   int64_t decode_cache_tokens = 0;  // decode: capacity of the KV cache

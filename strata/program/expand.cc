@@ -66,7 +66,7 @@ Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& l
 }
 
 // Every rank writes what it owns: at ZeRO 0 the first replica, from ZeRO 1 on every rank its shard. With a separate
-// master copy the rounded parameters are not saved: they follow from it.
+// master copy the rounded parameters are not saved: they follow from it. Frozen ones have none.
 Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                     const std::vector<Booking>& persistent) {
   ProgramBuilder builder(input, layers, set, persistent, "save", 0);
@@ -82,9 +82,9 @@ Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& lay
   for (int chunk = 0; chunk < static_cast<int>(set.chunks.size()); ++chunk) {
     const Chunk& entry = set.chunks[chunk];
     if (!entry.saved_here()) continue;
-    if (!has_master)
+    if (!has_master || !entry.trainable)
       copy(chunk, set.parameter_booking[chunk], Role::kParameter, chunk, entry.name + ".parameters.saved");
-    for (size_t state = 0; state < states.size(); ++state)
+    for (size_t state = 0; state < set.state_booking[chunk].size(); ++state)
       copy(chunk, set.state_booking[chunk][state], Role::kState, static_cast<int>(state),
            fmt::format("{}.{}.saved", entry.name, states[state]));
   }

@@ -29,9 +29,9 @@ class StepExpander {
     }
     exchange_tied_gradients();
     norms();
-    for (size_t chunk = 0; chunk < set_.chunks.size(); ++chunk) update(static_cast<int>(chunk));
+    for (int chunk : trainable_chunks()) update(chunk);
     return_tied_values();
-    for (size_t chunk = 0; chunk < set_.chunks.size(); ++chunk) gather_updated(static_cast<int>(chunk));
+    for (int chunk : trainable_chunks()) gather_updated(chunk);
     return place_gathers(builder_.finish());
   }
 
@@ -39,6 +39,13 @@ class StepExpander {
   int neighbour(int64_t stage) const { return place_.global_rank(stage, place_.data, place_.tensor); }
   int64_t activation_elements() const { return input_.model.hidden * input_.plan.micro_batch * input_.seq; }
   const LayerRange& range_of(const ScheduleItem& item) const { return place_.ranges[item.range]; }
+
+  std::vector<int> trainable_chunks() const {
+    std::vector<int> chunks;
+    for (size_t index = 0; index < set_.chunks.size(); ++index)
+      if (set_.chunks[index].trainable) chunks.push_back(static_cast<int>(index));
+    return chunks;
+  }
 
   void work(const ScheduleItem& item) {
     if (item.work == Work::kForward) {
@@ -71,6 +78,7 @@ class StepExpander {
     const bool forward = step.item.work == Work::kForward;
     const int layer = forward ? range.end_layer - 1 : range.first_layer;
     const int tensor = forward ? layers_[layer].output : layers_[layer].input_gradient;
+    if (tensor < 0) return;  // nothing below is trained
     pass(Op::kSend, step, forward ? layer + 1 : layer - 1, builder_.passed(layer, tensor, step.item.micro_batch));
   }
 
@@ -79,6 +87,7 @@ class StepExpander {
     const bool forward = step.item.work == Work::kForward;
     const int layer = forward ? range.first_layer : range.end_layer - 1;
     const int tensor = forward ? layers_[layer].input : layers_[layer].output_gradient;
+    if (tensor < 0) return;  // nothing here or below is trained
     pass(Op::kRecv, step, layer, builder_.book_passed(layer, tensor, step.item.micro_batch));
   }
 
@@ -104,11 +113,11 @@ class StepExpander {
   // After the last micro-batch, or every one when the plan says so and the gradient is sharded.
   void reduce_gradients(int layer, int micro_batch) {
     const bool last = micro_batch == input_.plan.accumulation - 1;
-    for (size_t index = 0; index < set_.chunks.size(); ++index) {
+    for (int index : trainable_chunks()) {
       const Chunk& chunk = set_.chunks[index];
       const bool mine = chunk.layer == layer && !chunk.tensors.empty();
       const bool each = input_.plan.reduce == GradientReduce::kEach && chunk.zero >= 2;
-      if (mine && (last || each)) reduce_chunk(static_cast<int>(index));
+      if (mine && (last || each)) reduce_chunk(index);
     }
   }
 
@@ -146,24 +155,24 @@ class StepExpander {
 
   // The stage that borrows the token table sends its part of the gradient to the owner, which adds it.
   void exchange_tied_gradients() {
-    for (size_t index = 0; index < set_.chunks.size(); ++index) {
+    for (int index : trainable_chunks()) {
       const Chunk& chunk = set_.chunks[index];
       if (chunk.tied_peer_stage < 0) continue;
       message(chunk.tied_alias ? Op::kSend : Op::kRecv, Queue::kBackwardPipe, neighbour(chunk.tied_peer_stage),
               chunk.owned_elements(), -1, owned_gradient_[index],
               chunk.tied_alias ? Access::kRead : Access::kReadWrite);
-      builder_.last().chunk = static_cast<int>(index);
+      builder_.last().chunk = index;
     }
   }
 
   void return_tied_values() {
-    for (size_t index = 0; index < set_.chunks.size(); ++index) {
+    for (int index : trainable_chunks()) {
       const Chunk& chunk = set_.chunks[index];
       if (chunk.tied_peer_stage < 0) continue;
       message(chunk.tied_alias ? Op::kRecv : Op::kSend, Queue::kForwardPipe, neighbour(chunk.tied_peer_stage),
               chunk.owned_elements(), -1, set_.parameter_booking[index],
               chunk.tied_alias ? Access::kWrite : Access::kRead);
-      builder_.last().chunk = static_cast<int>(index);
+      builder_.last().chunk = index;
     }
   }
 
@@ -172,11 +181,11 @@ class StepExpander {
   }
 
   void norms() {
-    for (size_t index = 0; index < set_.chunks.size(); ++index) {
+    for (int index : trainable_chunks()) {
       if (!counts_in_norm(set_.chunks[index])) continue;
       Instruction& norm = builder_.emit(Op::kScalar, Queue::kCompute);
       norm.scalar = ScalarOp::kChunkNorm;
-      norm.chunk = static_cast<int>(index);
+      norm.chunk = index;
       norm.uses = {{owned_gradient_[index], Access::kRead, Role::kGradient, norm.chunk},
                    {set_.norms_booking, Access::kReadWrite, Role::kScalars, -1},
                    {set_.scalars_booking, Access::kReadWrite, Role::kScalars, -1}};

@@ -109,8 +109,11 @@ std::vector<ChunkPart> owned_parts(const std::vector<LayerDecl>& layers, const C
 CopySource copy_source(const Program& save, const ProgramSet& set, const Instruction& copy) {
   const Use& use = copy.uses.front();
   const Chunk& chunk = set.chunks[copy.chunk];
-  const int64_t skipped = use.role == Role::kParameter ? chunk.owned_begin() - chunk.held_begin() : 0;
-  return {save.bookings[use.booking].offset + 4 * skipped, 4 * copy.elements};
+  const Booking& booking = save.bookings[use.booking];
+  if (use.role != Role::kParameter) return {booking.offset, DType::kF32, copy.elements};
+  const DType dtype = booking.bytes == 4 * chunk.held_elements() ? DType::kF32 : DType::kBF16;
+  const int64_t skipped = chunk.owned_begin() - chunk.held_begin();
+  return {booking.offset + dtype_bytes(dtype) * skipped, dtype, copy.elements};
 }
 
 }  // namespace strata

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "strata/program/chunks.h"
+#include "strata/tensor/tensor.h"
 
 namespace strata {
 
@@ -50,10 +51,12 @@ struct ChunkPart {
 std::vector<ChunkPart> held_parts(const std::vector<LayerDecl>& layers, const Chunk& chunk, const RankPlace& place);
 std::vector<ChunkPart> owned_parts(const std::vector<LayerDecl>& layers, const Chunk& chunk, const RankPlace& place);
 
-// What a copy of the save program reads: an f32 parameter is its own master, of which a rank saves what it owns.
+// What a copy of the save program reads and writes as f32: of states what a rank owns, and of parameters without a
+// master (all of f32, and frozen ones) what it would own.
 struct CopySource {
   int64_t offset = 0;  // bytes in the device arena
-  int64_t bytes = 0;
+  DType dtype = DType::kF32;
+  int64_t elements = 0;
 };
 CopySource copy_source(const Program& save, const ProgramSet& set, const Instruction& copy);
 

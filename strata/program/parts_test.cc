@@ -221,10 +221,11 @@ TEST(Parts, ACopyOfTheSaveProgramReadsWhatTheRankOwns) {
       const Chunk& chunk = set.chunks[copy.chunk];
       const Booking& from = save.bookings[copy.uses[0].booking];
       const CopySource source = copy_source(save, set, copy);
-      EXPECT_EQ(source.bytes, 4 * chunk.owned_elements());
+      EXPECT_EQ(source.dtype, DType::kF32);
+      EXPECT_EQ(source.elements, chunk.owned_elements());
       const bool whole = zero == 1 && copy.uses[0].role == Role::kParameter;
       EXPECT_EQ(source.offset - from.offset, whole ? 4 * 2 * chunk.elements / 3 : 0);
-      EXPECT_LE(source.offset + source.bytes, from.offset + from.bytes);
+      EXPECT_LE(source.offset + 4 * source.elements, from.offset + from.bytes);
       ++copies;
     }
     EXPECT_EQ(copies, 3 * static_cast<int64_t>(set.chunks.size()));  // parameters and two moments

@@ -126,6 +126,7 @@ struct Chunk {
   int64_t shard = 0;       // this rank's
   int zero = 0;
   bool over_tp = false;      // the replicas are dp x tp ranks, otherwise dp
+  bool trainable = true;     // otherwise its tensors are frozen: no gradient, no optimizer state, no update
   int64_t copies = 1;        // further ranks per shard that hold the same bytes (tp ranks of a replicated tensor)
   bool first_copy = true;    // this rank's copy is the one that counts in norms and is saved
   int tied_peer_stage = -1;  // the tied token table: the other stage that holds it; -1 otherwise
@@ -143,7 +144,7 @@ struct Chunk {
 };
 
 // The programs of one rank over one memory map. Chunk c's parameter booking is parameter_booking[c]; its optimizer
-// states are state_booking[c][s] in the order of optimizer_states().
+// states are state_booking[c][s] in the order of optimizer_states(); a frozen chunk has none.
 struct ProgramSet {
   int rank = 0;
   std::vector<Chunk> chunks;  // of this rank's stage

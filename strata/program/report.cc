@@ -59,7 +59,7 @@ class Digest {
   }
   void add_one(const Chunk& chunk) {
     add(chunk.name, chunk.layer, chunk.tensors, chunk.elements, chunk.num_shards, chunk.shard, chunk.zero,
-        chunk.over_tp, chunk.copies, chunk.first_copy, chunk.tied_peer_stage, chunk.tied_alias);
+        chunk.over_tp, chunk.trainable, chunk.copies, chunk.first_copy, chunk.tied_peer_stage, chunk.tied_alias);
   }
   void add_one(const Instruction& instruction) {
     add(instruction.op, instruction.queue, instruction.direction, instruction.collective, instruction.scalar,

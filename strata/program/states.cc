@@ -30,7 +30,7 @@ class StateBooker {
   void book_optimizer(ProgramSet& set) {
     const std::vector<std::string_view> states = optimizer_states(input_.optimizer, input_.precision);
     for (size_t chunk = 0; chunk < set.chunks.size(); ++chunk) {
-      if (set.chunks[chunk].tied_alias) continue;
+      if (set.chunks[chunk].tied_alias || !set.chunks[chunk].trainable) continue;
       for (std::string_view state : states)
         set.state_booking[chunk].push_back(book(fmt::format("{}.{}", set.chunks[chunk].name, state),
                                                 4 * set.chunks[chunk].owned_elements(), BookingKind::kOptimizer));

@@ -28,6 +28,7 @@ struct ModelConfig {
   std::string config;              // a config.json, or a Hugging Face folder
   std::string weights = "random";  // "random" is explicit; a folder with model.safetensors loads it
   Precision precision = Precision::kF32;
+  std::vector<std::string> frozen;  // glob patterns on tensor names that are not trained
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -93,6 +93,9 @@ void add_model(std::vector<TrainOption>& table) {
   model.add("precision", &ModelConfig::precision,
             "storage of weights and activations; sums and master weights are always fp32",
             {.choices = {"f32", "bf16"}, .other_names = {"dtype", "torch_dtype", "mixed_precision"}});
+  model.add("frozen", &ModelConfig::frozen,
+            "patterns (* and ?) of the tensors that are not trained: no gradient, no optimizer state",
+            {.other_names = {"freeze", "freeze_layers", "frozen_layers", "requires_grad"}});
 }
 
 void add_data(std::vector<TrainOption>& table) {

@@ -7,6 +7,7 @@
 
 #include "strata/base/error.h"
 #include "strata/base/units.h"
+#include "strata/layers/freeze.h"
 #include "strata/optim/decay_groups.h"
 #include "strata/optim/schedule.h"
 #include "strata/program/replay.h"
@@ -19,24 +20,33 @@
 namespace strata {
 namespace {
 
+// ": 30 trained, 12 frozen", or nothing.
+std::string frozen_text(const std::vector<LayerDecl>& layers) {
+  const int64_t frozen = count_frozen_parameters(layers);
+  return frozen == 0 ? "" : fmt::format(": {} trained, {} frozen", count_parameters(layers) - frozen, frozen);
+}
+
 std::string model_lines(const Workload& workload) {
   const ModelSpec& model = workload.model;
   const Plan& plan = workload.input.plan;
   return fmt::format(
       "model          {}: {} blocks, hidden {}, {} heads, {} kv heads, ffn {}, vocab {}, positions {}\n"
-      "parameters     {}\n"
+      "parameters     {}{}\n"
       "batch          global {} = micro {} x accumulation {} x data ranks {}; {} tokens per sample\n"
       "threads        {}\n",
       model.family, model.num_blocks, model.hidden, model.heads, model.kv_heads, model.ffn, model.vocab,
-      model.max_positions, count_parameters(workload.layers),
+      model.max_positions, count_parameters(workload.layers), frozen_text(workload.layers),
       plan.micro_batch * plan.accumulation * plan.layers.front().dp, plan.micro_batch, plan.accumulation,
       plan.layers.front().dp, workload.input.seq, plan.threads);
 }
 
 std::string decay_lines(const Workload& workload) {
   const DecayGroups groups = decay_groups(workload.layers, workload.config.optimizer);
-  return fmt::format("decay          {} tensors: {}\nno decay       {} tensors: {}\n", groups.decay.size(),
-                     fmt::join(groups.decay, " "), groups.no_decay.size(), fmt::join(groups.no_decay, " "));
+  const std::vector<std::string> frozen = frozen_parameters(workload.layers);
+  std::string text = fmt::format("decay          {} tensors: {}\nno decay       {} tensors: {}\n", groups.decay.size(),
+                                 fmt::join(groups.decay, " "), groups.no_decay.size(), fmt::join(groups.no_decay, " "));
+  if (!frozen.empty()) text += fmt::format("frozen         {} tensors: {}\n", frozen.size(), fmt::join(frozen, " "));
+  return text;
 }
 
 std::string disk_lines(const Workload& workload, const RunFolder& folder) {

@@ -4,6 +4,7 @@
 #include "strata/base/checksum.h"
 #include "strata/base/log.h"
 #include "strata/base/units.h"
+#include "strata/layers/freeze.h"
 #include "strata/optim/decay_groups.h"
 #include "strata/train/console_metrics.h"
 #include "strata/train/csv_metrics.h"
@@ -19,6 +20,10 @@ void log_run(const Workload& workload, const Corpus& corpus) {
   log_info("model: {} parameters; {} tensors with weight decay {}, {} without",
            format_count(count_parameters(workload.layers)), groups.decay.size(), workload.config.optimizer.weight_decay,
            groups.no_decay.size());
+  if (const std::vector<std::string> frozen = frozen_parameters(workload.layers); !frozen.empty())
+    log_info("frozen: {} ({} of the parameters, {} are trained)", fmt::join(frozen, " "),
+             format_count(count_frozen_parameters(workload.layers)),
+             format_count(count_parameters(workload.layers) - count_frozen_parameters(workload.layers)));
   log_info("with decay: {}", fmt::join(groups.decay, " "));
   log_info("without decay: {}", fmt::join(groups.no_decay, " "));
   log_info("data: {} samples of up to {} tokens, fingerprint {}", corpus.train->num_samples(), corpus.train->seq(),

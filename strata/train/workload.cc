@@ -8,6 +8,7 @@
 #include "strata/base/error.h"
 #include "strata/base/units.h"
 #include "strata/device/arena.h"
+#include "strata/layers/freeze.h"
 #include "strata/model/segment.h"
 #include "strata/optim/decay_groups.h"
 #include "strata/optim/schedule.h"
@@ -98,6 +99,7 @@ CompileInput make_input(const TrainConfig& config, const ModelSpec& model, const
                     input.plan.num_ranks - 1);
   input.precision = config.model.precision;
   input.optimizer = config.optimizer;
+  input.frozen = config.model.frozen;
   input.seq = sequence_length(config, model);
   const DType dtype = config.model.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
   const int threads = static_cast<int>(input.plan.threads);
@@ -149,7 +151,7 @@ std::unique_ptr<Workload> make_workload(const TrainConfig& config, const RankPos
   auto workload = std::make_unique<Workload>();
   workload->config = config;
   workload->model = read_model_spec(model_config_path(config));
-  workload->layers = declare_layers(workload->model);
+  workload->layers = declare_layers(workload->model, config.model.frozen);
   decay_groups(workload->layers, config.optimizer);  // refuses idle patterns
   workload->input = make_input(config, workload->model, position);
   workload->programs = compile(workload->input, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave});

@@ -19,7 +19,7 @@ namespace strata::kernels {
 struct EmbeddingArgs {
   const int32_t* ids = nullptr;
   const int32_t* positions = nullptr;
-  TensorView token_table;     // or its gradient
+  TensorView token_table;     // or its gradient, which may be empty
   TensorView position_table;  // or its gradient; may be empty
   TensorView x;               // or its gradient
 };
@@ -50,12 +50,12 @@ template <typename T>
 void scatter_channels_of(const EmbeddingArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = 0; row < args.x.rows; ++row) {
     const T* x = args.x.row<T>(row) + begin;
-    float* token = args.token_table.row<float>(args.ids[row]) + begin;
+    float* token = args.token_table.empty() ? nullptr : args.token_table.row<float>(args.ids[row]) + begin;
     float* position =
         args.position_table.empty() ? nullptr : args.position_table.row<float>(args.positions[row]) + begin;
     for_each_vector(end - begin, [&](auto d, int64_t c) HWY_ATTR {
       const auto gradient = load(d, x + c);
-      store(d, hn::Add(load(d, token + c), gradient), token + c);
+      if (token != nullptr) store(d, hn::Add(load(d, token + c), gradient), token + c);
       if (position != nullptr) store(d, hn::Add(load(d, position + c), gradient), position + c);
     });
   }
@@ -91,8 +91,10 @@ void check_indices(const char* name, std::span<const int32_t> indices, int64_t r
 void check_tables(const EmbeddingArgs& args, std::span<const int32_t> ids, std::span<const int32_t> positions,
                   DType dtype) {
   check_storage("embedding x", args.x);
-  check_view("token table", args.token_table, args.token_table.rows, args.x.cols, dtype);
-  check_indices("token id", ids, args.x.rows, args.token_table.rows);
+  if (!args.token_table.empty()) {
+    check_view("token table", args.token_table, args.token_table.rows, args.x.cols, dtype);
+    check_indices("token id", ids, args.x.rows, args.token_table.rows);
+  }
   if (args.position_table.empty()) return;
   check_view("position table", args.position_table, args.position_table.rows, args.x.cols, dtype);
   check_indices("position", positions, args.x.rows, args.position_table.rows);
@@ -123,7 +125,7 @@ void embedding_backward(const Context& context, std::span<const int32_t> ids, st
   const EmbeddingArgs args = {ids.data(), positions.data(), dtoken, dposition, dx};
   check_tables(args, ids, positions, DType::kF32);
   kernels::dropout(context, dropout, dx, dx);
-  if (write_token == Write::kSet) clear_table(context.team, dtoken);
+  if (write_token == Write::kSet && !dtoken.empty()) clear_table(context.team, dtoken);
   if (write_position == Write::kSet && !dposition.empty()) clear_table(context.team, dposition);
   context.team.parallel_for(dx.cols, part_grain(dx.rows, 16), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(scatter_channels)(args, begin, end);

@@ -101,7 +101,7 @@ void add_weight_gradients(const NormArgs& args, int64_t row, int64_t begin, int6
     mean[k] = args.stats.row<float>(row + k)[0];
     rstd[k] = args.stats.row<float>(row + k)[1];
   }
-  float* dweight = args.dweight.row<float>(0) + begin;
+  float* dweight = args.dweight.empty() ? nullptr : args.dweight.row<float>(0) + begin;
   float* dbias = args.dbias.empty() ? nullptr : args.dbias.row<float>(0) + begin;
   for_each_vector(end - begin, [&](auto d, int64_t c) HWY_ATTR {
     auto weight_sum = hn::Zero(d), bias_sum = hn::Zero(d);
@@ -111,7 +111,7 @@ void add_weight_gradients(const NormArgs& args, int64_t row, int64_t begin, int6
       weight_sum = hn::MulAdd(slope, normal, weight_sum);
       bias_sum = hn::Add(bias_sum, slope);
     }
-    store(d, hn::Add(load(d, dweight + c), weight_sum), dweight + c);
+    if (dweight != nullptr) store(d, hn::Add(load(d, dweight + c), weight_sum), dweight + c);
     if (dbias != nullptr) store(d, hn::Add(load(d, dbias + c), bias_sum), dbias + c);
   });
 }
@@ -224,7 +224,7 @@ void norm_backward_weight(const Context& context, NormKind kind, const TensorVie
   check_storage("norm x", x);
   check_view("norm dy", dy, x.rows, x.cols, x.dtype);
   check_view("norm stats", stats, x.rows, 2, DType::kF32);
-  check_view("norm dweight", dweight, 1, x.cols, DType::kF32);
+  if (!dweight.empty()) check_view("norm dweight", dweight, 1, x.cols, DType::kF32);
   if (!dbias.empty()) check_view("norm dbias", dbias, 1, x.cols, DType::kF32);
   if (write == Write::kSet) {
     clear_vector(dweight);

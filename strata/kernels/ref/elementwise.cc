@@ -89,14 +89,14 @@ void norm_backward_input(const Context&, NormKind kind, const TensorView& dy, co
 void norm_backward_weight(const Context&, NormKind, const TensorView& dy, const TensorView& x, const TensorView& stats,
                           const TensorView& dweight, const TensorView& dbias, Write write) {
   for (int64_t c = 0; c < x.cols; ++c) {
-    double sum_weight = write == Write::kAdd ? read_element(dweight, 0, c) : 0.0;
+    double sum_weight = write == Write::kAdd && !dweight.empty() ? read_element(dweight, 0, c) : 0.0;
     double sum_bias = write == Write::kAdd && !dbias.empty() ? read_element(dbias, 0, c) : 0.0;
     for (int64_t t = 0; t < x.rows; ++t) {
       sum_weight +=
           read_element(dy, t, c) * (read_element(x, t, c) - read_element(stats, t, 0)) * read_element(stats, t, 1);
       sum_bias += read_element(dy, t, c);
     }
-    write_element(dweight, 0, c, sum_weight);
+    if (!dweight.empty()) write_element(dweight, 0, c, sum_weight);
     if (!dbias.empty()) write_element(dbias, 0, c, sum_bias);
   }
 }
@@ -171,7 +171,8 @@ void embedding_backward(const Context& context, std::span<const int32_t> ids, st
   if (write_position == Write::kSet) clear(dposition);
   for (int64_t t = 0; t < dx.rows; ++t)
     for (int64_t c = 0; c < dx.cols; ++c) {
-      write_element(dtoken, ids[t], c, read_element(dtoken, ids[t], c) + read_element(dx, t, c));
+      if (!dtoken.empty())
+        write_element(dtoken, ids[t], c, read_element(dtoken, ids[t], c) + read_element(dx, t, c));
       if (!dposition.empty())
         write_element(dposition, positions[t], c, read_element(dposition, positions[t], c) + read_element(dx, t, c));
     }

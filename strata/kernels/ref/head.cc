@@ -38,7 +38,7 @@ void head_forward_backward(const Context& context, const HeadArgs& args, float g
                            const TensorView& weight, double* loss_sum, const TensorView& dx, const TensorView& dweight,
                            Write write) {
   ref::head_forward(context, args, x, weight, loss_sum);
-  std::vector<double> weight_sum(dweight.rows * dweight.cols);
+  std::vector<double> weight_sum(weight.rows * weight.cols);
   for (int64_t token = 0; token < x.rows; ++token) {
     const std::vector<double> logits = logits_of(x, weight, token);
     const double total = log_sum_exp(logits);
