@@ -64,7 +64,7 @@ void norm_apply(const Context&, NormKind kind, const TensorView& x, const Tensor
 void norm_backward_input(const Context&, NormKind kind, const TensorView& dy, const TensorView& x,
                          const TensorView& weight, const TensorView& stats, const TensorView& residual,
                          const TensorView& dx);
-// dweight, dbias (1, hidden) f32 set or added; dbias empty for RMSNorm.
+// dweight, dbias (1, hidden) f32 set or added; dbias empty for RMSNorm. Nothing is read for none.
 void norm_backward_weight(const Context&, NormKind kind, const TensorView& dy, const TensorView& x,
                           const TensorView& stats, const TensorView& dweight, const TensorView& dbias, Write write);
 
