@@ -55,6 +55,16 @@ class Config(CommandTest):
             result = self.strata(command, self.config, *epochs, "--schedule.warmup_steps=999")
             self.assert_refused(result, BAD_INPUT, "999")
 
+    def test_frozen(self):
+        self.assert_refused(self.train("--model.frozen=mlp.9.up.weight"), BAD_INPUT, "model.frozen", "mlp.9.up.weight",
+                            "did you mean")
+        self.assert_refused(self.train("--model.frozen=*"), BAD_INPUT, "nothing to train", "[*]")
+        self.assertFalse(self.run_folder.exists())
+        result = self.strata("check", self.config, "--model.frozen=mlp.*,embedding.*")
+        self.assert_done(result)
+        self.assertIn("embedding.token.weight", result.stdout.split("frozen   ")[1])
+        self.assertRegex(result.stdout, "parameters .*: [0-9]+ trained, [0-9]+ frozen")
+
     def test_memory_budget(self):
         result = self.train("--memory.device=100KiB")
         self.assert_refused(result, BAD_INPUT, "memory.device allows 100.0 KiB", "too much", "parallel.activations")

@@ -70,6 +70,24 @@ TEST(Trainer, ResumedIsBitEqual) {
   }
 }
 
+// B30: in a fresh process frozen tensors are what they were, and so is the training of the others.
+TEST(Trainer, ResumedWithFrozenTensorsIsBitEqual) {
+  for (Precision precision : kPrecisions) {
+    TinyRun whole, parts;
+    for (TinyRun* run : {&whole, &parts}) {
+      use_everything(*run, precision);
+      run->config.model.frozen = {"embedding.*", "attention.0.*", "mlp.1.*bias"};
+    }
+    EXPECT_FALSE(train(whole.config).stopped);
+    EXPECT_EQ(train(parts.config, 5).step, 5);
+    EXPECT_FALSE(train(parts.config).stopped);
+    const Outcome expected = outcome_of(whole, 11), found = outcome_of(parts, 11);
+    EXPECT_EQ(found.states, expected.states);
+    EXPECT_EQ(found.weights, expected.weights);
+    EXPECT_EQ(found.metrics, expected.metrics);
+  }
+}
+
 // A process that dies between two checkpoints leaves rows that its successor writes again. B38.
 TEST(Trainer, KilledBetweenCheckpointsIsBitEqual) {
   TinyRun whole;

@@ -81,6 +81,37 @@ TEST_P(Restart, UntiedGpt2AndGroupedQueries) {
 INSTANTIATE_TEST_SUITE_P(Precisions, Restart, ::testing::Values(Precision::kF32, Precision::kBF16),
                          [](const auto& tested) { return tested.param == Precision::kF32 ? "F32" : "BF16"; });
 
+// A frozen tensor is saved as a parameter alone, by whoever holds it, and lies in chunks of its own.
+TEST_P(Restart, Frozen) {
+  std::vector<WorldLayout> few = {{1, 1, 1, 0}, {2, 1, 2, 1}, {1, 2, 3, 3}, {2, 2, 1, 2}};
+  for (WorldLayout& layout : few) layout.frozen = {"embedding.*", "attention.0.*bias", "mlp.1.*", "*.norm.weight"};
+  expect_matrix(small_gpt2(true), few, GetParam());
+}
+
+// The states of what is frozen from now on are let lie.
+TEST_P(Restart, FrozenLater) {
+  TemporaryFolder folder;
+  World saved(small_gpt2(false), {2, 1, 2, 1}, GetParam());
+  saved.fill();
+  saved.write(folder.path(), 3);
+  World loaded(small_gpt2(false), {1, 2, 2, 3, {"attention.*", "head.weight"}}, GetParam());
+  loaded.forget();
+  loaded.read(open_checkpoint(checkpoint_path(folder.path(), 3)));
+  EXPECT_EQ(loaded.count_wrong(), 0);
+}
+
+TEST_P(Restart, TrainingWhatWasFrozenIsRefused) {
+  TemporaryFolder folder;
+  World saved(small_gpt2(true), {1, 1, 2, 1, {"mlp.0.up.*", "embedding.token.weight"}}, GetParam());
+  saved.fill();
+  saved.write(folder.path(), 3);
+  const CheckpointInfo checkpoint = open_checkpoint(checkpoint_path(folder.path(), 3));
+  World loaded(small_gpt2(true), {1, 1, 1, 0, {"embedding.token.weight"}}, GetParam());
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { loaded.read(checkpoint); }),
+              AllOf(HasSubstr("saved while mlp.0.up.weight was frozen"), HasSubstr("it and 1 more"),
+                    HasSubstr("model.weights")));
+}
+
 // The masters of a bf16 run are the parameters of an f32 run of another world.
 TEST(RestartInAnotherPrecision, AndAnotherLayout) {
   for (Precision precision : {Precision::kF32, Precision::kBF16}) {

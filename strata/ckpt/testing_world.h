@@ -18,12 +18,16 @@ namespace strata {
 struct WorldLayout {
   int64_t tp = 1, pp = 1, dp = 1;
   int zero = 0;
-  std::string text() const { return fmt::format("tp{} pp{} dp{} zero{}", tp, pp, dp, zero); }
+  std::vector<std::string> frozen = {};  // patterns
+  std::string text() const {
+    return fmt::format("tp{} pp{} dp{} zero{} frozen {}", tp, pp, dp, zero, frozen.size());
+  }
 };
 
 inline CompileInput world_input(const ModelSpec& model, const WorldLayout& layout, Precision precision) {
   CompileInput input = compile_input(model, precision);
   input.seq = 8;
+  input.frozen = layout.frozen;
   input.plan.num_ranks = layout.tp * layout.pp * layout.dp;
   const int64_t layers = num_layers(model);
   input.plan.stage_layers.clear();
