@@ -25,8 +25,7 @@ void for_each_parameter(ModelHarness& harness, Body&& body) {
   const std::vector<LayerDecl>& layers = harness.layers();
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (size_t index = 0; index < layers[layer].parameters.size(); ++index)
-      body(layers[layer].parameters[index],
-           storage_of(harness, static_cast<int>(layer), static_cast<int>(index)));
+      body(layers[layer].parameters[index], storage_of(harness, static_cast<int>(layer), static_cast<int>(index)));
 }
 
 Bytes parameters_of(ModelHarness& harness) {
@@ -95,11 +94,11 @@ TEST_P(Frozen, EveryTensorAlone) {
 TEST_P(Frozen, AllButOneKind) {
   const ModelSpec model = tiny_gpt2();
   for (const std::vector<std::string>& patterns : std::vector<std::vector<std::string>>{
-           {"*.weight"},                                   // biases
+           {"*.weight"},                                                          // biases
            {"*.bias", "*up.*", "*down.*", "*qkv.*", "*output.*", "embedding.*"},  // weights of norms
-           {"*norm.*", "*.bias", "embedding.token.*"},     // the position table and matrices
-           {"attention.*", "mlp.*", "head.*", "embedding.position.*"},  // a tied table
-           {"embedding.*", "attention.*", "mlp.0.*", "mlp.1.*weight"},  // the top
+           {"*norm.*", "*.bias", "embedding.token.*"},                            // the position table and matrices
+           {"attention.*", "mlp.*", "head.*", "embedding.position.*"},            // a tied table
+           {"embedding.*", "attention.*", "mlp.0.*", "mlp.1.*weight"},            // the top
        })
     expect_frozen_training(options_of(model, GetParam()), patterns);
   expect_frozen_training(options_of(tiny_llama(), GetParam()), {"attention.*", "mlp.*", "head.norm.*", "embedding.*"});

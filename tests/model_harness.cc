@@ -29,7 +29,8 @@ std::vector<float> copy_values(const TensorView& view) {
   return values;
 }
 
-ModelHarness::ModelHarness(const HarnessOptions& options) : options_(options), layers_(declare_layers(options.model, options.frozen)) {
+ModelHarness::ModelHarness(const HarnessOptions& options)
+    : options_(options), layers_(declare_layers(options.model, options.frozen)) {
   input_.plan =
       single_rank_plan(options.model, options.activations, options.micro_batch, options.accumulation, options.threads);
   build(nullptr);
@@ -169,8 +170,7 @@ void ModelHarness::collect_states(std::map<std::string, std::vector<float>>& who
     if (input_.precision == Precision::kF32)
       add(chunk, "", data(programs_.parameter_booking[index]) + chunk.owned_begin() - chunk.held_begin());
     for (size_t state = 0; state < bookings.size(); ++state)
-      add(chunk, states[state] == "master" ? "" : fmt::format(":{}", states[state]),
-          data(bookings[state]));
+      add(chunk, states[state] == "master" ? "" : fmt::format(":{}", states[state]), data(bookings[state]));
   }
 }
 

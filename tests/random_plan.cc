@@ -142,11 +142,11 @@ PlanDraw draw_plan(uint64_t seed, OptimizerKind optimizer) {
                                             static_cast<int>(draw.options.model.vocab),
                                             seed * 1000 + static_cast<uint64_t>(index))[0]);
   draw.options.frozen = draw_frozen(dice, draw.options.model);
-  draw.text = fmt::format("seed {}: {} blocks {} heads {}/{} hidden {} ffn {} vocab {} tied {} dropout {} frozen [{}]; {}", seed,
-                          draw.options.model.family, draw.options.model.num_blocks, draw.options.model.heads,
-                          draw.options.model.kv_heads, draw.options.model.hidden, draw.options.model.ffn,
-                          draw.options.model.vocab, draw.options.model.tied_head, draw.options.model.residual_dropout,
-                          fmt::join(draw.options.frozen, " "), to_json(draw.plan).dump());
+  draw.text = fmt::format(
+      "seed {}: {} blocks {} heads {}/{} hidden {} ffn {} vocab {} tied {} dropout {} frozen [{}]; {}", seed,
+      draw.options.model.family, draw.options.model.num_blocks, draw.options.model.heads, draw.options.model.kv_heads,
+      draw.options.model.hidden, draw.options.model.ffn, draw.options.model.vocab, draw.options.model.tied_head,
+      draw.options.model.residual_dropout, fmt::join(draw.options.frozen, " "), to_json(draw.plan).dump());
   return draw;
 }
 

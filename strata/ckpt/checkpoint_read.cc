@@ -90,8 +90,7 @@ void refuse_thawed_tensors(const CheckpointInfo& checkpoint, const StatesInMemor
   throw_bad_input(
       "checkpoint {} was saved while {} was frozen and has no optimizer states of {}: keep model.frozen as it was, or "
       "start a new run with the trained model as model.weights",
-      checkpoint.folder, thawed.front(),
-      thawed.size() == 1 ? "it" : fmt::format("it and {} more", thawed.size() - 1));
+      checkpoint.folder, thawed.front(), thawed.size() == 1 ? "it" : fmt::format("it and {} more", thawed.size() - 1));
 }
 
 // Same shapes may still be other maths (the number of heads). Dropout, initialisation and special tokens may change.

@@ -19,9 +19,7 @@ struct WorldLayout {
   int64_t tp = 1, pp = 1, dp = 1;
   int zero = 0;
   std::vector<std::string> frozen = {};  // patterns
-  std::string text() const {
-    return fmt::format("tp{} pp{} dp{} zero{} frozen {}", tp, pp, dp, zero, frozen.size());
-  }
+  std::string text() const { return fmt::format("tp{} pp{} dp{} zero{} frozen {}", tp, pp, dp, zero, frozen.size()); }
 };
 
 inline CompileInput world_input(const ModelSpec& model, const WorldLayout& layout, Precision precision) {

@@ -5,8 +5,9 @@
 //
 // Conventions: activations are (tokens, channels), weights (out, in), vectors (1, n). Storage is f32 or bf16,
 // arithmetic and every accumulation f32. Parameter gradients are always f32 and are `set` or `add`ed. Zero tokens are
-// legal everywhere: outputs of a `set` gradient are then zero. An empty parameter gradient is not computed. A shape mismatch is a bug (STRATA_CHECK). Results do not
-// depend on the number of threads except where a sum runs over tokens into a parameter gradient.
+// legal everywhere: outputs of a `set` gradient are then zero. An empty parameter gradient is not computed. A shape
+// mismatch is a bug (STRATA_CHECK). Results do not depend on the number of threads except where a sum runs over tokens
+// into a parameter gradient.
 #pragma once
 
 #include <cstdint>

@@ -54,8 +54,8 @@ struct SegmentDecl {
   DirectionDecl backward_weight;  // empty: no such part
   // What of backward_weight's reads the gradient of each parameter needs; together all of them.
   std::map<int, std::vector<int>> gradient_reads;
-  DirectionDecl backward;         // fused; used instead of the two when not empty
-  DirectionDecl decode;           // empty: forward serves
+  DirectionDecl backward;  // fused; used instead of the two when not empty
+  DirectionDecl decode;    // empty: forward serves
 };
 
 enum class Partition : uint8_t { kReplicated, kRows, kCols };

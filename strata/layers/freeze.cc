@@ -22,8 +22,7 @@ bool matches_name(const std::string& name, const std::vector<std::string>& patte
 bool is_frozen(const ParameterDecl& parameter, const std::vector<std::string>& patterns) {
   if (matches_name(parameter.name, patterns)) return true;
   std::vector<std::string> matched, rest;
-  for (const HubPart& part : parameter.hub)
-    (matches_name(part.name, patterns) ? matched : rest).push_back(part.name);
+  for (const HubPart& part : parameter.hub) (matches_name(part.name, patterns) ? matched : rest).push_back(part.name);
   if (!matched.empty() && !rest.empty())
     throw_bad_input("{}: {} and {} are one tensor, {}: freeze all of them or none", kOption, fmt::join(matched, ", "),
                     fmt::join(rest, ", "), parameter.name);

@@ -99,8 +99,8 @@ TEST(Freeze, RefusesWhatNamesNothing) {
 TEST(Freeze, RefusesAPartOfATensor) {
   const std::string layer = "model.layers.1.self_attn.";
   EXPECT_THAT(refusal(small_llama(), {layer + "q_proj.weight", layer + "v_proj.weight"}),
-              AllOf(HasSubstr("q_proj.weight, "), HasSubstr("v_proj.weight and "), HasSubstr("k_proj.weight are one tensor"),
-                    HasSubstr("attention.1.qkv.weight")));
+              AllOf(HasSubstr("q_proj.weight, "), HasSubstr("v_proj.weight and "),
+                    HasSubstr("k_proj.weight are one tensor"), HasSubstr("attention.1.qkv.weight")));
   EXPECT_THAT(frozen_parameters(declare_layers(small_llama(), {layer + "?_proj.weight"})),
               ElementsAre("attention.1.qkv.weight", "attention.1.output.weight"));
 }

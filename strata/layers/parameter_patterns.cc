@@ -42,8 +42,7 @@ void refuse_idle_patterns(const std::vector<LayerDecl>& layers, const std::vecto
                          [&](const ParameterDecl& parameter) { return matches(parameter, pattern); });
     });
     if (!used)
-      throw_bad_input("{}: pattern '{}' matches none of the model's parameters{}", key, pattern,
-                      hint(layers, pattern));
+      throw_bad_input("{}: pattern '{}' matches none of the model's parameters{}", key, pattern, hint(layers, pattern));
   }
 }
 

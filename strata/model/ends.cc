@@ -13,8 +13,7 @@ void embedding(const SegmentCall& call) {
     return kernels::embedding_forward(call.context, call.batch.ids, call.batch.positions, call.parameters[p.token],
                                       call.parameter(p.position), dropout, call.tensors[kX]);
   kernels::embedding_backward(call.context, call.batch.ids, call.batch.positions, call.tensors[kDx], dropout,
-                              call.gradients[p.token], call.gradient(p.position),
-                              call.gradient_write[p.token],
+                              call.gradients[p.token], call.gradient(p.position), call.gradient_write[p.token],
                               learned ? call.gradient_write[p.position] : kernels::Write::kSet);
 }
 

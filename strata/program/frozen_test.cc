@@ -101,9 +101,8 @@ TEST(FrozenProgram, SavesParametersAlone) {
     input.frozen = {"mlp.*"};
     const ProgramSet set = compile(input, {ProgramKind::kSave});
     for (size_t index = 0; index < set.chunks.size(); ++index) {
-      const int64_t copies =
-          std::ranges::count_if(set.programs[0].instructions,
-                                [&](const Instruction& copy) { return copy.chunk == static_cast<int>(index); });
+      const int64_t copies = std::ranges::count_if(
+          set.programs[0].instructions, [&](const Instruction& copy) { return copy.chunk == static_cast<int>(index); });
       EXPECT_EQ(copies, set.chunks[index].trainable ? 3 : 1) << set.chunks[index].name;
     }
   }

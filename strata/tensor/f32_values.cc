@@ -12,8 +12,7 @@ constexpr int64_t kPieceElements = 16 << 10;  // 64 KiB on the stack
 }  // namespace
 
 void read_as_f32(const std::byte* values, DType dtype, int64_t count, const F32Sink& sink) {
-  if (dtype == DType::kF32)
-    return sink(0, {reinterpret_cast<const float*>(values), static_cast<size_t>(count)});
+  if (dtype == DType::kF32) return sink(0, {reinterpret_cast<const float*>(values), static_cast<size_t>(count)});
   STRATA_CHECK(dtype == DType::kBF16, "{} is read as f32", dtype_name(dtype));
   const auto* const from = reinterpret_cast<const BF16*>(values);
   std::array<float, kPieceElements> piece;

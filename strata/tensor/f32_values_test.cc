@@ -28,8 +28,7 @@ TEST(ReadAsF32, GivesAllValuesInOrder) {
   EXPECT_EQ(read_all(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, 40'000), values);
   const std::vector<float> widened = read_all(reinterpret_cast<const std::byte*>(rounded.data()), DType::kBF16, 40'000);
   ASSERT_EQ(widened.size(), rounded.size());
-  for (size_t index = 0; index < widened.size(); ++index)
-    ASSERT_EQ(widened[index], to_float(rounded[index])) << index;
+  for (size_t index = 0; index < widened.size(); ++index) ASSERT_EQ(widened[index], to_float(rounded[index])) << index;
 }
 
 TEST(ReadAsF32DeathTest, RefusesOtherTypes) {

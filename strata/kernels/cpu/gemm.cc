@@ -55,8 +55,7 @@ void linear_backward_input(const Context& context, const TensorView& dy, const T
 
 void linear_backward_weight(const Context& context, const TensorView& dy, const TensorView& x,
                             const TensorView& dweight, const TensorView& dbias, Write write) {
-  if (!dweight.empty())
-    gemm(context, {.a = dy, .b = x, .c = dweight, .trans_a = Trans::kYes, .write = write});
+  if (!dweight.empty()) gemm(context, {.a = dy, .b = x, .c = dweight, .trans_a = Trans::kYes, .write = write});
   if (!dbias.empty()) write_column_sums(context, dy, dbias, write);
 }
 

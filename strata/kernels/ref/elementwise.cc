@@ -171,8 +171,7 @@ void embedding_backward(const Context& context, std::span<const int32_t> ids, st
   if (write_position == Write::kSet) clear(dposition);
   for (int64_t t = 0; t < dx.rows; ++t)
     for (int64_t c = 0; c < dx.cols; ++c) {
-      if (!dtoken.empty())
-        write_element(dtoken, ids[t], c, read_element(dtoken, ids[t], c) + read_element(dx, t, c));
+      if (!dtoken.empty()) write_element(dtoken, ids[t], c, read_element(dtoken, ids[t], c) + read_element(dx, t, c));
       if (!dposition.empty())
         write_element(dposition, positions[t], c, read_element(dposition, positions[t], c) + read_element(dx, t, c));
     }

@@ -34,8 +34,7 @@ void linear_backward_input(const Context& context, const TensorView& dy, const T
 
 void linear_backward_weight(const Context& context, const TensorView& dy, const TensorView& x,
                             const TensorView& dweight, const TensorView& dbias, Write write) {
-  if (!dweight.empty())
-    ref::gemm(context, {.a = dy, .b = x, .c = dweight, .trans_a = Trans::kYes, .write = write});
+  if (!dweight.empty()) ref::gemm(context, {.a = dy, .b = x, .c = dweight, .trans_a = Trans::kYes, .write = write});
   if (dbias.empty()) return;
   for (int64_t out = 0; out < dy.cols; ++out) {
     double sum = write == Write::kAdd ? read_element(dbias, 0, out) : 0.0;
