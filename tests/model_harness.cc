@@ -11,6 +11,7 @@
 #include "strata/layers/freeze.h"
 #include "strata/model/segment.h"
 #include "strata/program/parts.h"
+#include "strata/spec/context_pieces.h"
 #include "strata/train/initialize.h"
 
 namespace strata::testing {
@@ -74,20 +75,23 @@ void ModelHarness::fill(const std::vector<Document>& documents) {
     const size_t end = std::min(documents.size(), next + static_cast<size_t>(plan.micro_batch));
     int64_t tokens = 0;
     for (size_t document = next; document < end; ++document)
-      tokens += static_cast<int64_t>(documents[document].size()) - 1;
+      tokens += context_part(static_cast<int64_t>(documents[document].size()) - 1, rank.cp, rank.context);
     MicroBatch batch =
         executor().batch_storage(static_cast<int>(index)).resize(tokens, static_cast<int64_t>(end - next));
     int64_t place = 0;
     for (size_t document = next; document < end; ++document) {
       batch.offsets[document - next] = static_cast<int32_t>(place);
       const Document& ids = documents[document];
-      for (size_t position = 0; position + 1 < ids.size(); ++position, ++place) {
-        batch.ids[place] = ids[position];
-        batch.targets[place] = ids[position + 1];
-        batch.positions[place] = static_cast<int32_t>(position);
-        batch.token_indices[place] = static_cast<int64_t>(document) * options_.seq + static_cast<int64_t>(position);
-        batch.counted += batch.targets[place] >= 0 ? 1 : 0;
-      }
+      const auto length = static_cast<int64_t>(ids.size()) - 1;
+      if (rank.cp > 1) set_pieces(batch, static_cast<int64_t>(document - next), length);
+      for (const TokenRange& piece : context_pieces(length, rank.cp, rank.context))
+        for (int64_t position = piece.begin; position < piece.begin + piece.count; ++position, ++place) {
+          batch.ids[place] = ids[position];
+          batch.targets[place] = ids[position + 1];
+          batch.positions[place] = static_cast<int32_t>(position);
+          batch.token_indices[place] = static_cast<int64_t>(document) * options_.seq + position;
+          batch.counted += batch.targets[place] >= 0 ? 1 : 0;
+        }
     }
     batch.offsets[end - next] = static_cast<int32_t>(place);
     sheet_.micro_batches.push_back(batch);

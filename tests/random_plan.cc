@@ -72,13 +72,14 @@ Plan draw_any_plan(Dice& dice, const ModelSpec& model) {
   const int64_t layers = num_layers(model);
   const int64_t tp = dice.pick(common_divisors(model.heads, model.kv_heads, model.ffn));
   const int64_t stages = std::min<int64_t>(1 + dice.roll(std::min<int64_t>(8 / tp, 4)), layers);
-  const int64_t dp = 1 + dice.roll(8 / (tp * stages));
-  plan.num_ranks = tp * stages * dp;
+  const int64_t cp = 1 + dice.roll(8 / (tp * stages));
+  const int64_t dp = 1 + dice.roll(8 / (tp * stages * cp));
+  plan.num_ranks = tp * stages * cp * dp;
   plan.virtual_stages = std::min<int64_t>(1 + dice.roll(3), layers / stages);
   plan.order = static_cast<PipelineOrder>(dice.roll(6));
   plan.stage_layers = draw_stages(dice, stages * plan.virtual_stages, layers);
   for (int64_t layer = 0; layer < layers; ++layer)
-    plan.layers.push_back({tp, dp, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(4))});
+    plan.layers.push_back({tp, dp, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(4)), cp});
   plan.micro_batch = 1 + dice.roll(2);
   plan.accumulation = 1 + dice.roll(4);
   plan.reduce = dice.coin() ? GradientReduce::kEach : GradientReduce::kLast;

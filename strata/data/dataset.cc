@@ -59,12 +59,21 @@ DocumentRange Dataset::locate(int64_t sample) const {
 }
 
 void Dataset::read_sample(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const {
-  const auto [begin, count] = locate(sample);
+  const int64_t count = sample_tokens(sample);
   STRATA_CHECK(static_cast<int64_t>(ids.size()) == count && static_cast<int64_t>(targets.size()) == count,
                "sample {} has {} tokens, not {} and {}", sample, count, ids.size(), targets.size());
-  tokens_.read(begin, ids);
+  read_piece(sample, 0, ids, targets);
+}
+
+void Dataset::read_piece(int64_t sample, int64_t position, std::span<int32_t> ids, std::span<int32_t> targets) const {
+  const auto [begin, count] = locate(sample);
+  const auto piece = static_cast<int64_t>(ids.size());
+  STRATA_CHECK(piece > 0 && ids.size() == targets.size() && position >= 0 && position + piece <= count,
+               "{} ids and {} targets from {} on of sample {}, which has {}", ids.size(), targets.size(), position,
+               sample, count);
+  tokens_.read(begin + position, ids);
   std::copy(ids.begin() + 1, ids.end(), targets.begin());
-  tokens_.read(begin + count, targets.last(1));
+  tokens_.read(begin + position + piece, targets.last(1));
 }
 
 uint64_t Dataset::fingerprint() const {

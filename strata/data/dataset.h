@@ -35,6 +35,8 @@ class Dataset {
   int64_t sample_tokens(int64_t sample) const { return locate(sample).num_tokens; }
   // Both spans have sample_tokens(sample) entries.
   void read_sample(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const;
+  // As many of them, at least one, from `position` on.
+  void read_piece(int64_t sample, int64_t position, std::span<int32_t> ids, std::span<int32_t> targets) const;
 
   const DatasetReport& report() const { return report_; }
   // Of the tokens, their choice, the way of sampling and seq: equal means the same samples in the same order.

@@ -6,27 +6,44 @@
 
 #include "strata/base/error.h"
 #include "strata/base/random.h"
+#include "strata/spec/context_pieces.h"
 
 namespace strata {
 namespace {
 
-// Samples [first, first + count) of the global batch, the run's from `first_place` on.
-MicroBatch fill_micro_batch(const Dataset& dataset, const SampleOrder& order, int64_t first_place, int64_t first,
+// This rank's tokens of a sample, which is number `number` of the global batch, from place `begin` on. Returns the
+// place behind them.
+size_t fill_sequence(const Dataset& dataset, int64_t sample, int64_t number, const BatchExtent& extent, size_t begin,
+                     MicroBatch& batch) {
+  const int64_t length = dataset.sample_tokens(sample);
+  for (const TokenRange& piece : context_pieces(length, extent.context_ranks, extent.context_rank)) {
+    if (piece.count == 0) continue;
+    const auto count = static_cast<size_t>(piece.count);
+    dataset.read_piece(sample, piece.begin, batch.ids.subspan(begin, count), batch.targets.subspan(begin, count));
+    const auto positions = batch.positions.subspan(begin, count);
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(piece.begin));
+    const auto indices = batch.token_indices.subspan(begin, count);
+    std::iota(indices.begin(), indices.end(), number * dataset.seq() + piece.begin);
+    begin += count;
+  }
+  return begin;
+}
+
+// Samples [first, first + count) of the global batch.
+MicroBatch fill_micro_batch(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent, int64_t first,
                             int64_t count, const MicroBatchStorage& storage) {
+  const auto sample = [&](int64_t i) { return order.at(extent.first_place + first + i); };
   int64_t num_tokens = 0;
-  for (int64_t i = 0; i < count; ++i) num_tokens += dataset.sample_tokens(order.at(first_place + first + i));
+  for (int64_t i = 0; i < count; ++i)
+    num_tokens += context_part(dataset.sample_tokens(sample(i)), extent.context_ranks, extent.context_rank);
   MicroBatch batch = storage.resize(num_tokens, count);
+  STRATA_CHECK(batch.context_ranks == extent.context_ranks, "storage for {} context ranks, {} share the sequences",
+               batch.context_ranks, extent.context_ranks);
   size_t begin = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t sample = order.at(first_place + first + i);
-    const auto length = static_cast<size_t>(dataset.sample_tokens(sample));
-    dataset.read_sample(sample, batch.ids.subspan(begin, length), batch.targets.subspan(begin, length));
-    const auto positions = batch.positions.subspan(begin, length);
-    std::iota(positions.begin(), positions.end(), 0);
-    const auto indices = batch.token_indices.subspan(begin, length);
-    std::iota(indices.begin(), indices.end(), (first + i) * dataset.seq());
+    if (extent.context_ranks > 1) set_pieces(batch, i, dataset.sample_tokens(sample(i)));
     batch.offsets[static_cast<size_t>(i)] = static_cast<int32_t>(begin);
-    begin += length;
+    begin = fill_sequence(dataset, sample(i), first + i, extent, begin, batch);
   }
   batch.offsets[static_cast<size_t>(count)] = static_cast<int32_t>(begin);
   batch.counted = num_tokens;
@@ -56,7 +73,7 @@ void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const Ba
     const int64_t first = std::min((i * extent.data_ranks + extent.data_rank) * extent.micro_batch, extent.num_samples);
     const int64_t count = std::min(extent.micro_batch, extent.num_samples - first);
     sheet.micro_batches[static_cast<size_t>(i)] =
-        fill_micro_batch(dataset, order, extent.first_place, first, count, storages[static_cast<size_t>(i)]);
+        fill_micro_batch(dataset, order, extent, first, count, storages[static_cast<size_t>(i)]);
   }
   sheet.sequence_lengths.resize(static_cast<size_t>(extent.num_samples));
   for (int64_t i = 0; i < extent.num_samples; ++i)

@@ -37,10 +37,12 @@ struct BatchExtent {
   int64_t accumulation = 0;
   int64_t data_rank = 0;  // which of the data-parallel ranks this is
   int64_t data_ranks = 1;
+  int64_t context_rank = 0;  // which of the ranks that share the tokens of every sequence
+  int64_t context_ranks = 1;
 };
 
-// Fills one micro-batch per storage (`accumulation` of them, each for micro_batch * seq tokens and micro_batch
-// sequences). The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short batch
+// Fills one micro-batch per storage (`accumulation` of them, each for micro_batch sequences and this rank's part of
+// their tokens). The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short batch
 // the last micro-batches have fewer or no sequences. Totals are those of the global batch, equal on all ranks.
 void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet);

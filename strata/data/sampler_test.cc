@@ -40,10 +40,11 @@ class SamplerTest : public ::testing::Test {
 // Storage for `accumulation` micro-batches.
 class Storages {
  public:
-  Storages(int64_t accumulation, int64_t tokens, int64_t sequences) {
-    const int64_t bytes = micro_batch_bytes(tokens, sequences);
+  Storages(int64_t accumulation, int64_t tokens, int64_t sequences, int64_t context_ranks = 1) {
+    const BatchCapacity capacity{tokens, sequences, context_ranks};
+    const int64_t bytes = micro_batch_bytes(capacity);
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(accumulation * bytes))));
-    for (int64_t i = 0; i < accumulation; ++i) storages_.emplace_back(memory_.get() + i * bytes, tokens, sequences);
+    for (int64_t i = 0; i < accumulation; ++i) storages_.emplace_back(memory_.get() + i * bytes, capacity);
   }
   operator std::span<const MicroBatchStorage>() const { return storages_; }
 
@@ -170,6 +171,37 @@ TEST_F(SamplerTest, SheetDescribesItsTokens) {
   EXPECT_EQ(sheet.num_tokens, 10);
   EXPECT_EQ(sheet.counted, 10);
   EXPECT_EQ(first.counted + second.counted, 10);
+}
+
+// Two ranks share every sequence: pieces 0 and 3 of it, and 1 and 2. Totals are those of the global batch.
+TEST_F(SamplerTest, ContextRanksShareEverySequence) {
+  const Dataset dataset(counting(19), Sampling::kWindow, 7);  // 18 targets: samples of 7, 7, 4
+  BatchSheet sheet;
+  const Storages first(1, 8, 2, 2), second(1, 8, 2, 2);
+  fill_batch_sheet(dataset, SampleOrder::sequential(3), {1, 2, 2, 1, 0, 1, 0, 2}, first, sheet);
+  EXPECT_THAT(sheet.micro_batches[0].ids, ElementsAre(7, 8, 13, 14, 17));
+  EXPECT_THAT(sheet.micro_batches[0].targets, ElementsAre(8, 9, 14, 15, 18));
+  EXPECT_THAT(sheet.micro_batches[0].positions, ElementsAre(0, 1, 6, 0, 3));
+  EXPECT_THAT(sheet.micro_batches[0].token_indices, ElementsAre(0, 1, 6, 7, 10));
+  EXPECT_THAT(sheet.micro_batches[0].offsets, ElementsAre(0, 3, 5));
+  EXPECT_THAT(sheet.micro_batches[0].part_of(1).offsets, ElementsAre(0, 2, 4, 5, 6));
+  EXPECT_EQ(sheet.counted, 11);
+  fill_batch_sheet(dataset, SampleOrder::sequential(3), {1, 2, 2, 1, 0, 1, 1, 2}, second, sheet);
+  EXPECT_THAT(sheet.micro_batches[0].ids, ElementsAre(9, 10, 11, 12, 15, 16));
+  EXPECT_THAT(sheet.micro_batches[0].targets, ElementsAre(10, 11, 12, 13, 16, 17));
+  EXPECT_THAT(sheet.micro_batches[0].part_of(0).positions, ElementsAre(0, 6, 0, 3));
+  EXPECT_EQ(sheet.counted, 11);
+}
+
+// A sequence of one token: the second rank has none.
+TEST_F(SamplerTest, ContextRanksWithoutTokens) {
+  const Dataset dataset(counting(2), Sampling::kWindow, 7);
+  BatchSheet sheet;
+  const Storages storages(1, 4, 1, 2);
+  fill_batch_sheet(dataset, SampleOrder::sequential(1), {0, 1, 1, 1, 0, 1, 1, 2}, storages, sheet);
+  EXPECT_EQ(sheet.micro_batches[0].num_tokens(), 0);
+  EXPECT_EQ(sheet.micro_batches[0].num_sequences(), 1);
+  EXPECT_EQ(sheet.counted, 1);
 }
 
 // Which token has which index does not depend on the micro-batch: dropout is keyed by it.

@@ -56,11 +56,13 @@ void Communication::make_groups() {
   }
 }
 
-void Communication::run(const Program& program, const Instruction& instruction, int64_t tokens) {
+void Communication::run(const Program& program, const Instruction& instruction, const MicroBatch* batch) {
+  const int64_t tokens = batch == nullptr ? 0 : batch->num_tokens();
   if (instruction.op == Op::kCollective) {
     const Group& group = groups_.at({&program, instruction.group, instruction.queue});
     if (program.bookings[instruction.uses[0].booking].kind == BookingKind::kScalars)
       return sum_scalars(program, instruction, group);
+    if (instruction.collective == CollectiveKind::kRotate) return rotate(program, instruction, *batch, group);
     if (instruction.chunk < 0) return exchange_activation(program, instruction, group, tokens);
     if (instruction.collective == CollectiveKind::kAllGather) return gather_into_slot(program, instruction, group);
     return reduce_into_shard(program, instruction, group);
@@ -108,6 +110,23 @@ void Communication::copy_part(const Program& program, const Instruction& instruc
   const PartRange own = own_part(program, instruction, instruction.elements / program.capacity_tokens * tokens);
   std::memcpy(data_of(program, instruction.uses[1].booking), arena_.data() + whole.offset + own.begin * element_bytes,
               static_cast<size_t>(own.count * element_bytes));
+}
+
+// Members with an even place send first: so a ring of any size has one that receives first, and nobody waits for ever.
+void Communication::rotate(const Program& program, const Instruction& instruction, const MicroBatch& batch,
+                           const Group& group) {
+  const std::vector<int>& ranks = program.groups[instruction.group].ranks;
+  const auto member = static_cast<size_t>(group.member), size = static_cast<size_t>(group.size);
+  const int next = ranks[(member + 1) % size], previous = ranks[(member + size - 1) % size];
+  const int64_t arriving = (instruction.slice + group.size - 1) % group.size;
+  const auto bytes_of = [&](const Use& use, int64_t slice) -> std::span<std::byte> {
+    const int64_t row_bytes = program.bookings[use.booking].bytes / program.capacity_tokens;
+    return {data_of(program, use.booking), static_cast<size_t>(row_bytes * batch.part_of(slice).num_tokens())};
+  };
+  const int lane = static_cast<int>(instruction.queue);
+  if (member % 2 == 0) comm_->send(next, lane, bytes_of(instruction.uses[0], instruction.slice));
+  comm_->receive(previous, lane, bytes_of(instruction.uses[1], arriving));
+  if (member % 2 == 1) comm_->send(next, lane, bytes_of(instruction.uses[0], instruction.slice));
 }
 
 void Communication::sum_scalars(const Program& program, const Instruction& instruction, const Group& group) {

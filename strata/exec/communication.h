@@ -12,6 +12,7 @@
 
 #include "strata/comm/comm.h"
 #include "strata/program/compile.h"
+#include "strata/spec/batch_sheet.h"
 
 namespace strata {
 
@@ -21,8 +22,9 @@ class Communication {
   // rank), a program that communicates is refused.
   Communication(const CompileInput& input, const ProgramSet& set, std::span<std::byte> arena, Comm* comm);
 
-  // Complete on return; called by the thread of the instruction's queue. `tokens`: of the instruction's micro-batch.
-  void run(const Program& program, const Instruction& instruction, int64_t tokens);
+  // Complete on return; called by the thread of the instruction's queue. `batch`: the micro-batch of the instruction; null if it
+  // has none.
+  void run(const Program& program, const Instruction& instruction, const MicroBatch* batch);
 
  private:
   struct Message {
@@ -44,6 +46,7 @@ class Communication {
   void sum_scalars(const Program& program, const Instruction& instruction, const Group& group);
   void reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group);
   void gather_into_slot(const Program& program, const Instruction& instruction, const Group& group);
+  void rotate(const Program& program, const Instruction& instruction, const MicroBatch& batch, const Group& group);
   Message activation(const Program& program, const Instruction& instruction, int64_t tokens) const;
   Message tied_message(const Program& program, const Instruction& instruction) const;
   void receive_and_add(const Instruction& instruction, const Message& message);

@@ -66,6 +66,7 @@ Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& laye
                    static_cast<int64_t>(arena.size()) >= set.arena_bytes[static_cast<size_t>(Tier::kDevice)],
                "arena of {} bytes is too small", arena.size());
   for (const LayerPlan& plan : input.plan.layers) parts_.push_back(tensor_parallel_part(input.model, plan.tp));
+  context_rank_ = place_of_rank(input.plan, set.rank).context;
   const Program& any = set.programs.front();
   scalars_ = new (booking_data(any, set.scalars_booking)) StepScalars();
   norms_ = {reinterpret_cast<double*>(booking_data(any, set.norms_booking)),
@@ -85,13 +86,13 @@ Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& laye
 }
 
 MicroBatchStorage Executor::batch_storage(int micro_batch) const {
-  const int64_t tokens = input_.plan.micro_batch * input_.seq;
+  const BatchCapacity capacity{micro_batch_tokens(input_), input_.plan.micro_batch, input_.plan.layers.front().cp};
   std::byte* base = booking_data(set_.programs.front(), set_.batch_booking);
-  return {base + micro_batch * micro_batch_bytes(tokens, input_.plan.micro_batch), tokens, input_.plan.micro_batch};
+  return {base + micro_batch * micro_batch_bytes(capacity), capacity};
 }
 
 MicroBatchStorage Executor::decode_storage() const {
-  return {booking_data(set_.programs.front(), set_.batch_booking), input_.decode_tokens, 1};
+  return {booking_data(set_.programs.front(), set_.batch_booking), {input_.decode_tokens, 1}};
 }
 
 void Executor::run(const Program& program, const BatchSheet& sheet, const CopyOut& copy_out) {
@@ -137,19 +138,22 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
 void Executor::communicate(const Program& program, const Instruction& instruction, const BatchSheet& sheet) {
   const bool of_batch = instruction.chunk < 0 && instruction.micro_batch >= 0;
   try {
-    communication_.run(program, instruction, of_batch ? sheet.micro_batches[instruction.micro_batch].num_tokens() : 0);
+    communication_.run(program, instruction, of_batch ? &sheet.micro_batches[instruction.micro_batch] : nullptr);
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{} program, rank {}, {}: {}", program.name, program.rank,
                                           instruction_name(instruction, layers_), error.what()));
   }
 }
 
-TensorView Executor::tensor_view(const Program& program, const Use& use, int layer, int64_t tokens) const {
+TensorView Executor::tensor_view(const Program& program, const Use& use, const Instruction& instruction,
+                                 const MicroBatch& batch) const {
+  const int layer = instruction.layer;
   const TensorDecl& decl = layers_[layer].tensors[use.index];
   const Booking& booking = program.bookings[use.booking];
   const DType dtype = decl.f32 ? DType::kF32 : storage();
   const int64_t width = decl.layout == Layout::kSharded ? decl.width / input_.plan.layers[layer].tp : decl.width;
   const bool whole = booking.kind == BookingKind::kCache;  // its rows are its capacity
+  const int64_t tokens = decl.of_slice ? batch.part_of(instruction.slice).num_tokens() : batch.num_tokens();
   const int64_t rows = whole ? booking.bytes / (width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
   return {arena_.data() + booking.offset, dtype, rows, width};
 }
@@ -171,9 +175,11 @@ void Executor::run_layer(const Program& program, const Instruction& instruction,
                    batch,
                    *scalars_,
                    {team_, scratch}};
+  call.context_rank = context_rank_;
+  call.slice = instruction.slice;
   for (const Use& use : instruction.uses) {
     if (use.role == Role::kTensor)
-      call.tensors[use.index] = tensor_view(program, use, instruction.layer, batch.num_tokens());
+      call.tensors[use.index] = tensor_view(program, use, instruction, batch);
     if (use.role != Role::kParameter && use.role != Role::kGradient) continue;
     const Slot& slot = slots_[instruction.layer][use.index];
     const DType dtype = use.role == Role::kParameter ? storage() : DType::kF32;

@@ -72,7 +72,8 @@ class Executor {
   void run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch);
   void run_scalar(const Program& program, const Instruction& instruction);
   void run_update(const Program& program, const Instruction& instruction);
-  TensorView tensor_view(const Program& program, const Use& use, int layer, int64_t tokens) const;
+  TensorView tensor_view(const Program& program, const Use& use, const Instruction& instruction,
+                         const MicroBatch& batch) const;
   DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
 
   const CompileInput& input_;
@@ -82,6 +83,7 @@ class Executor {
   Team& team_;
   Communication communication_;
   std::vector<ModelSpec> parts_;  // by layer: what this rank computes with
+  int64_t context_rank_ = 0;
   StepScalars* scalars_ = nullptr;
   std::span<double> norms_;
   std::vector<std::vector<Slot>> slots_;               // by layer and parameter

@@ -5,6 +5,7 @@
 
 #include "strata/kernels/ref/products.h"
 #include "strata/kernels/testing_matrix.h"
+#include "strata/spec/context_pieces.h"
 
 namespace strata::kernels {
 namespace {
@@ -14,6 +15,9 @@ struct Case {
   std::vector<int32_t> q_offsets, kv_offsets;
   DType dtype = DType::kF32;
   float dropout = 0.0f;
+  // Pieces of sequences: their first positions; none: one piece per sequence.
+  int64_t pieces = 1;
+  std::vector<int32_t> q_positions = {}, kv_positions = {};
 };
 
 struct Gradients {
@@ -26,6 +30,18 @@ double largest(const Matrix& matrix) {
     for (int64_t col = 0; col < matrix.cols(); ++col) result = std::max(result, std::abs(matrix.at(row, col)));
   return result;
 }
+
+// What a rank of a context-parallel group has of sequences of these lengths.
+struct Pieces {
+  Pieces(const std::vector<int32_t>& lengths, int64_t ranks, int64_t rank) {
+    for (const int32_t length : lengths)
+      for (const TokenRange& range : context_pieces(length, ranks, rank)) {
+        positions.push_back(static_cast<int32_t>(range.begin));
+        offsets.push_back(offsets.back() + static_cast<int32_t>(range.count));
+      }
+  }
+  std::vector<int32_t> offsets = {0}, positions;
+};
 
 // One attention with its reference; q, k and v are slices of wider matrices.
 struct Problem {
@@ -47,13 +63,16 @@ struct Problem {
   Matrix like_k(uint64_t seed) const { return {c.dtype, c.kv_offsets.back(), c.kv_heads * c.head_dim, seed, 5}; }
 
   AttentionArgs args() const {
-    return {c.heads, c.kv_heads, c.head_dim, c.q_offsets, c.kv_offsets, {c.dropout, 77, tokens}};
+    return {c.heads,  c.kv_heads,    c.head_dim,    c.q_offsets, c.kv_offsets, {c.dropout, 77, tokens}, 0,
+            c.pieces, c.q_positions, c.kv_positions};
   }
 
   int64_t scratch_bytes(int threads) const {
     int64_t max_seq = 0;
-    for (size_t i = 1; i < c.kv_offsets.size(); ++i)
-      max_seq = std::max<int64_t>(max_seq, c.kv_offsets[i] - c.kv_offsets[i - 1]);
+    const auto pieces = static_cast<size_t>(c.pieces);
+    for (size_t i = pieces; i < c.kv_offsets.size(); i += pieces)
+      max_seq = std::max<int64_t>({max_seq, c.kv_offsets[i] - c.kv_offsets[i - pieces],
+                                   c.q_offsets[i] - c.q_offsets[i - pieces]});
     return attention_scratch_bytes(c.dtype, c.head_dim, max_seq, threads);
   }
 
@@ -195,6 +214,109 @@ TEST(Attention, EqualsReferenceWithFewerQueriesThanKeys) {
   }
 }
 
+// Two pieces of every sequence, as a rank of a context-parallel group meets them: keys of its own, of an earlier and of
+// a later rank; sequences that have no tokens here or there.
+TEST(Attention, EqualsReferenceOnPieces) {
+  const std::vector<int32_t> lengths = {24, 3, 1, 0, 90};
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const float dropout : {0.0f, 0.25f})
+      for (int64_t of_queries = 0; of_queries < 3; ++of_queries)
+        for (int64_t of_keys = 0; of_keys < 3; ++of_keys) {
+          const Pieces q(lengths, 3, of_queries), kv(lengths, 3, of_keys);
+          check({4, 2, 8, q.offsets, kv.offsets, dtype, dropout, 2, q.positions, kv.positions});
+        }
+}
+
+// Positions at which a tile of keys begins inside a block of random numbers, and several tiles.
+TEST(Attention, EqualsReferenceOnLongPieces) {
+  const std::vector<int32_t> lengths = {1402};
+  for (int64_t of_keys = 0; of_keys < 2; ++of_keys) {
+    const Pieces q(lengths, 2, 1), kv(lengths, 2, of_keys);
+    check({1, 1, 4, q.offsets, kv.offsets, DType::kF32, 0.25f, 2, q.positions, kv.positions});
+  }
+}
+
+// The rows of a sequence's pieces, in the order in which a rank has them.
+Matrix rows_of(const Matrix& whole, const Pieces& pieces, const std::vector<int32_t>& begins, uint64_t seed) {
+  Matrix part(whole.view().dtype, pieces.offsets.back(), whole.cols(), seed, 3);
+  for (size_t piece = 0; piece < pieces.positions.size(); ++piece)
+    for (int64_t row = pieces.offsets[piece]; row < pieces.offsets[piece + 1]; ++row)
+      for (int64_t col = 0; col < whole.cols(); ++col)
+        ref::write_element(
+            part.view(), row, col,
+            whole.at(begins[piece / 2] + pieces.positions[piece] + row - pieces.offsets[piece], col));
+  return part;
+}
+
+Matrix zeros(int64_t rows, int64_t cols) {
+  Matrix matrix(DType::kF32, rows, cols, 0, 3);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t col = 0; col < cols; ++col) ref::write_element(matrix.view(), row, col, 0.0);
+  return matrix;
+}
+
+// Ranks that attend the keys of one rank after the other, the own ones first, get the rows of attention over whole
+// sequences; gradients of keys are the sums over all ranks. Rounding: a merge scales what it holds by a number near 1,
+// the gradients are other orders of the same sums.
+TEST(Attention, SlicesAddUpToTheWhole) {
+  const std::vector<int32_t> lengths = {24, 3, 1, 0, 590}, offsets = {0, 24, 27, 28, 28, 618};
+  constexpr int64_t kRanks = 3;
+  for (const float dropout : {0.0f, 0.25f}) {
+    const Case whole{4, 2, 8, offsets, offsets, DType::kF32, dropout};
+    const Problem problem(whole);
+    const Gradients expected = problem.reference(problem.dout);
+    std::vector<Pieces> pieces;
+    std::vector<Matrix> dk, dv;
+    for (int64_t rank = 0; rank < kRanks; ++rank) pieces.emplace_back(lengths, kRanks, rank);
+    for (const Pieces& part : pieces)
+      for (auto* sums : {&dk, &dv}) sums->push_back(zeros(part.offsets.back(), 16));
+    const auto near = [](const Matrix& expect) {
+      return [&expect](int64_t row, int64_t col) { return 2e-5 * (1 + std::abs(expect.at(row, col))); };
+    };
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      const Pieces& own = pieces[static_cast<size_t>(rank)];
+      const Matrix q = rows_of(problem.q, own, offsets, 1), dout = rows_of(problem.dout, own, offsets, 2);
+      Matrix out = rows_of(problem.out, own, offsets, 3), lse = rows_of(problem.lse, own, offsets, 4);
+      const Matrix expected_out = out, expected_lse = lse;
+      Matrix dq = zeros(own.offsets.back(), 32);
+      std::vector<int64_t> tokens;
+      for (size_t piece = 0; piece < own.positions.size(); ++piece)
+        for (int64_t row = own.offsets[piece]; row < own.offsets[piece + 1]; ++row)
+          tokens.push_back(3 * (offsets[piece / 2] + own.positions[piece] + row - own.offsets[piece]) + 5);
+      Team team(2);
+      std::vector<std::byte> scratch(attention_scratch_bytes(DType::kF32, 8, 590, 2));
+      const auto with_keys_of = [&](int64_t step, auto call) {
+        const auto other = static_cast<size_t>((rank - step + kRanks) % kRanks);
+        const Pieces& theirs = pieces[other];
+        const AttentionArgs args{4, 2, 8, own.offsets, theirs.offsets, {dropout, 77, tokens}, 0, 2, own.positions,
+                                 theirs.positions, step == 0 ? Write::kSet : Write::kAdd};
+        const Matrix k = rows_of(problem.k, theirs, offsets, 5), v = rows_of(problem.v, theirs, offsets, 6);
+        call(other, args, k, v);
+      };
+      for (int64_t step = 0; step < kRanks; ++step)
+        with_keys_of(step, [&](size_t, const AttentionArgs& args, const Matrix& k, const Matrix& v) {
+          attention_forward({team, scratch}, args, q.view(), k.view(), v.view(), out.view(), lse.view());
+        });
+      expect_close(out, expected_out, near(expected_out), "out");
+      expect_close(lse, expected_lse, near(expected_lse), "lse");
+      for (int64_t step = 0; step < kRanks; ++step)
+        with_keys_of(step, [&](size_t other, AttentionArgs args, const Matrix& k, const Matrix& v) {
+          args.write = Write::kAdd;
+          attention_backward({team, scratch}, args, q.view(), k.view(), v.view(), out.view(), lse.view(), dout.view(),
+                             dq.view(), dk[other].view(), dv[other].view());
+        });
+      const Matrix expected_dq = rows_of(expected.dq, own, offsets, 1);
+      expect_close(dq, expected_dq, near(expected_dq), "dq");
+    }
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      const Matrix expected_dk = rows_of(expected.dk, pieces[rank], offsets, 1);
+      const Matrix expected_dv = rows_of(expected.dv, pieces[rank], offsets, 1);
+      expect_close(dk[rank], expected_dk, near(expected_dk), "dk");
+      expect_close(dv[rank], expected_dv, near(expected_dv), "dv");
+    }
+  }
+}
+
 TEST(Attention, NoRowsAndNoSequences) {
   check({2, 1, 8, {0}, {0}});
   check({2, 1, 8, {0, 0, 0}, {0, 0, 0}});
@@ -263,6 +385,10 @@ TEST(AttentionDeathTest, MisuseIsABug) {
                "sequence 0 has 2 queries, 1 keys");
   EXPECT_DEATH(with([](Case& c) { c.dropout = 0.5f; }, same), "dropout has 0 tokens for 3 rows");
   EXPECT_DEATH(with([](Case&) {}, [](AttentionArgs& args) { args.q_offsets = {}; }), "0 and 2 offsets");
+  EXPECT_DEATH(with([](Case&) {}, [](AttentionArgs& args) { args.pieces = 2; }), "0 and 0 positions of 1 pieces");
+  const std::vector<int32_t> positions = {0};
+  EXPECT_DEATH(with([](Case&) {}, [&](AttentionArgs& args) { args.q_positions = positions; }),
+               "1 and 0 positions of 1 pieces, sequences of 1");
 }
 
 }  // namespace

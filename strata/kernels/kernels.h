@@ -130,11 +130,20 @@ struct AttentionArgs {
   // On the probabilities; the column of the counter is (first_head + head) * 2^32 + key index inside the sequence.
   Dropout dropout;
   int64_t first_head = 0;  // of the whole model's query heads, where these are a part
+  // Context parallelism: queries and keys are `pieces` pieces each of every sequence. Offsets are then those of pieces,
+  // sequence after sequence, and positions give each piece's first position inside its sequence: a query sees the keys
+  // at its own position and before. Without positions there is one piece, and queries are the last ones of the keys.
+  int64_t pieces = 1;
+  std::span<const int32_t> q_positions = {};
+  std::span<const int32_t> kv_positions = {};
+  // kAdd: forward combines with what out and lse hold of other keys, backward adds into dq, dk and dv, which are f32.
+  Write write = Write::kSet;
 };
-// out (tokens_q, heads*head_dim), lse (tokens_q, heads) f32: log of the sum of exp of the scaled scores.
+// out (tokens_q, heads*head_dim), in the storage of q or f32; lse (tokens_q, heads) f32: log of the sum of exp of the
+// scaled scores. A query that sees no key has out 0 and lse -infinity.
 void attention_forward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k,
                        const TensorView& v, const TensorView& out, const TensorView& lse);
-// dq, dk, dv are set (not added). Deterministic for any thread count (work is split by sequence and kv head).
+// dq, dk, dv in the storage of q or f32; out and lse are those over all keys of the sequence. Deterministic for any thread count (work is split by sequence and kv head).
 void attention_backward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k,
                         const TensorView& v, const TensorView& out, const TensorView& lse, const TensorView& dout,
                         const TensorView& dq, const TensorView& dk, const TensorView& dv);

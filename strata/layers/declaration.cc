@@ -9,11 +9,16 @@ namespace {
 
 TensorDecl activation(std::string_view name, int64_t width, Layout layout = Layout::kComplete,
                       Saving saving = Saving::kNone, std::vector<int> recomputed_from = {}) {
-  return {name, width, false, layout, saving, std::move(recomputed_from), false};
+  return {name, width, false, layout, saving, std::move(recomputed_from), false, false};
 }
 
 TensorDecl kept_f32(std::string_view name, int64_t width, Layout layout) {
-  return {name, width, true, layout, Saving::kKept, {}, false};
+  return {name, width, true, layout, Saving::kKept, {}, false, false};
+}
+
+// Sharded, and not kept between forward and backward.
+TensorDecl passing(std::string_view name, int64_t width, bool f32, bool of_slice) {
+  return {name, width, f32, Layout::kSharded, Saving::kNone, {}, false, of_slice};
 }
 
 // The parameters of a segment that exist in this model.
@@ -44,6 +49,23 @@ LayerDecl declare_embedding(const ModelSpec& model) {
   return layer;
 }
 
+// The parts of a core that is split over context ranks.
+std::vector<SegmentDecl> context_segments() {
+  using namespace attention_tensor;
+  SegmentDecl keys{}, slice{}, finish{};
+  keys.name = "keys";
+  keys.forward = {{kQkv}, {kKv}};
+  slice.name = "slice";
+  slice.forward = {{kQkv, kKv}, {kSum, kLse}};
+  slice.backward_input = {{kQkv, kKv, kAttended, kLse, kDattended}, {kDq, kDkv}};
+  finish.name = "finish";
+  finish.forward = {{kSum}, {kAttended}};
+  finish.backward_input = {{kDq, kDkv}, {kDqkv}};
+  std::vector<SegmentDecl> segments = {keys, slice, finish};
+  for (SegmentDecl& segment : segments) segment.on_demand = true;
+  return segments;
+}
+
 LayerDecl declare_attention(const ModelSpec& model, int64_t block) {
   using namespace attention_tensor;
   LayerDecl layer{};
@@ -62,7 +84,11 @@ LayerDecl declare_attention(const ModelSpec& model, int64_t block) {
                    activation("dqkv", model.qkv_width(), Layout::kSharded),
                    activation("dnormed", model.hidden, Layout::kPartial),
                    activation("dx", model.hidden, Layout::kPartial),
-                   activation("kv_cache", 2 * model.kv_heads * model.head_dim, Layout::kSharded)};
+                   activation("kv_cache", 2 * model.kv_heads * model.head_dim, Layout::kSharded),
+                   passing("kv", 2 * model.kv_heads * model.head_dim, false, true),
+                   passing("sum", model.attended_width(), true, false),
+                   passing("dq", model.attended_width(), true, false),
+                   passing("dkv", 2 * model.kv_heads * model.head_dim, true, true)};
   layer.parameters = attention_parameter_table(model, block);
   const AttentionParameters p = attention_parameters(model);
   SegmentDecl qkv{}, core{}, output{};
@@ -86,6 +112,7 @@ LayerDecl declare_attention(const ModelSpec& model, int64_t block) {
   output.backward_weight = {{kAttended, kDy}, {}};
   output.gradient_reads = {{p.output_weight, {kAttended, kDy}}, {p.output_bias, {kDy}}};
   layer.segments = {qkv, core, output};
+  for (SegmentDecl& segment : context_segments()) layer.segments.push_back(std::move(segment));
   layer.input = kX;
   layer.output = kY;
   layer.output_gradient = kDy;
@@ -146,7 +173,7 @@ LayerDecl declare_head(const ModelSpec& model) {
                    activation("normed", model.hidden),
                    activation("dnormed", model.hidden),
                    activation("dx", model.hidden),
-                   {"logits", model.vocab, true, Layout::kComplete, Saving::kNone, {}, true}};
+                   {"logits", model.vocab, true, Layout::kComplete, Saving::kNone, {}, true, false}};
   layer.parameters = head_parameter_table(model);
   const HeadParameters p = head_parameters(model);
   if (model.tied_head) layer.tied_parameter = p.weight;

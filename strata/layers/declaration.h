@@ -38,6 +38,7 @@ struct TensorDecl {
   Saving saving = Saving::kNone;
   std::vector<int> recomputed_from;
   bool single_row = false;  // one row for the whole micro-batch (the logits of generation)
+  bool of_slice = false;    // a row per token of the context rank whose slice the instruction deals with
 };
 
 struct DirectionDecl {
@@ -56,6 +57,7 @@ struct SegmentDecl {
   std::map<int, std::vector<int>> gradient_reads;
   DirectionDecl backward;  // fused; used instead of the two when not empty
   DirectionDecl decode;    // empty: forward serves
+  bool on_demand = false;  // not a step of its own: runs where the compiler inserts it
 };
 
 enum class Partition : uint8_t { kReplicated, kRows, kCols };
@@ -105,7 +107,7 @@ namespace embedding_tensor {
 enum : int { kX, kDx, kCount };
 }
 namespace attention_tensor {
-enum : int { kX, kStats, kNormed, kQkv, kAttended, kLse, kY, kDy, kDattended, kDqkv, kDnormed, kDx, kKvCache, kCount };
+enum : int { kX, kStats, kNormed, kQkv, kAttended, kLse, kY, kDy, kDattended, kDqkv, kDnormed, kDx, kKvCache, kKv, kSum, kDq, kDkv, kCount };
 }
 namespace mlp_tensor {
 enum : int { kX, kStats, kNormed, kPre, kAct, kY, kDy, kDact, kDpre, kDnormed, kDx, kCount };
@@ -115,7 +117,9 @@ enum : int { kX, kStats, kNormed, kDnormed, kDx, kLogits, kCount };
 }
 // Segment indices.
 namespace attention_segment {
-enum : int { kQkv, kCore, kOutput };
+// With context parallelism the core is split: kKeys packs this rank's keys and values, kSlice attends those of one rank
+// (the first sets, later ones add), kFinish makes what the core makes.
+enum : int { kQkv, kCore, kOutput, kKeys, kSlice, kFinish };
 }
 namespace mlp_segment {
 enum : int { kUp, kDown };

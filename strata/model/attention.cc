@@ -25,14 +25,32 @@ void turn(const SegmentCall& call, const TensorView& qkv, int direction) {
 }
 
 kernels::AttentionArgs core_args(const SegmentCall& call) {
-  return {call.model.heads,
-          call.model.kv_heads,
-          call.model.head_dim,
-          call.batch.offsets,
-          call.batch.offsets,
-          site_dropout(call, DropoutSite::kAttention, call.model.attention_dropout),
-          call.tensor_rank * call.model.heads};
+  kernels::AttentionArgs args;
+  args.heads = call.model.heads;
+  args.kv_heads = call.model.kv_heads;
+  args.head_dim = call.model.head_dim;
+  args.q_offsets = args.kv_offsets = call.batch.offsets;
+  args.dropout = site_dropout(call, DropoutSite::kAttention, call.model.attention_dropout);
+  args.first_head = call.tensor_rank * call.model.heads;
+  return args;
 }
+
+// This rank's pieces against those of one rank, whose keys arrived.
+kernels::AttentionArgs slice_args(const SegmentCall& call) {
+  const ContextPart own = call.batch.part_of(call.context_rank), other = call.batch.part_of(call.slice);
+  kernels::AttentionArgs args = core_args(call);
+  args.q_offsets = own.offsets;
+  args.kv_offsets = other.offsets;
+  args.pieces = 2;
+  args.q_positions = own.positions;
+  args.kv_positions = other.positions;
+  args.write = call.adds_slice() ? kernels::Write::kAdd : kernels::Write::kSet;
+  return args;
+}
+
+// Of a (tokens, 2 * kv_heads * head_dim) buffer.
+TensorView keys_of(const TensorView& kv) { return kv.slice_cols(0, kv.cols / 2); }
+TensorView values_of(const TensorView& kv) { return kv.slice_cols(kv.cols / 2, kv.cols / 2); }
 
 void qkv_forward(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
@@ -77,6 +95,38 @@ void core_backward(const SegmentCall& call) {
   turn(call, t[kDqkv], -1);
 }
 
+void pack_keys(const SegmentCall& call) {
+  const Heads heads = split_heads(call.model, call.tensors[kQkv]);
+  kernels::convert(call.context, heads.k, keys_of(call.tensors[kKv]));
+  kernels::convert(call.context, heads.v, values_of(call.tensors[kKv]));
+}
+
+void slice_forward(const SegmentCall& call) {
+  const auto& t = call.tensors;
+  kernels::attention_forward(call.context, slice_args(call), split_heads(call.model, t[kQkv]).q, keys_of(t[kKv]),
+                             values_of(t[kKv]), t[kSum], t[kLse]);
+}
+
+void slice_backward(const SegmentCall& call) {
+  const auto& t = call.tensors;
+  kernels::attention_backward(call.context, slice_args(call), split_heads(call.model, t[kQkv]).q, keys_of(t[kKv]),
+                              values_of(t[kKv]), t[kAttended], t[kLse], t[kDattended], t[kDq], keys_of(t[kDkv]),
+                              values_of(t[kDkv]));
+}
+
+void finish_forward(const SegmentCall& call) {
+  kernels::convert(call.context, call.tensors[kSum], call.tensors[kAttended]);
+}
+
+void finish_backward(const SegmentCall& call) {
+  const auto& t = call.tensors;
+  const Heads gradients = split_heads(call.model, t[kDqkv]);
+  kernels::convert(call.context, t[kDq], gradients.q);
+  kernels::convert(call.context, keys_of(t[kDkv]), gradients.k);
+  kernels::convert(call.context, values_of(t[kDkv]), gradients.v);
+  turn(call, t[kDqkv], -1);
+}
+
 // One sequence: its new keys and values join the cache, its queries see all of it.
 void core_decode(const SegmentCall& call) {
   const int64_t tokens = call.batch.num_tokens();
@@ -115,6 +165,9 @@ void attention(const SegmentCall& call) {
     case attention_segment::kCore:
       if (call.direction == Direction::kDecode) return core_decode(call);
       return forward ? core_forward(call) : core_backward(call);
+    case attention_segment::kKeys: return pack_keys(call);
+    case attention_segment::kSlice: return forward ? slice_forward(call) : slice_backward(call);
+    case attention_segment::kFinish: return forward ? finish_forward(call) : finish_backward(call);
     default: return output(call, p);
   }
 }

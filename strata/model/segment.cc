@@ -49,7 +49,11 @@ int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, 
   if (layer.kind == LayerKind::kHead)
     return kernels::head_scratch_bytes(sizes.dtype, head_tile_tokens(model, sizes.tokens), model.hidden, model.vocab,
                                        sizes.num_threads);
-  if (layer.kind == LayerKind::kAttention && segment == attention_segment::kCore)
+  if (layer.kind == LayerKind::kAttention &&
+      (segment == attention_segment::kKeys || segment == attention_segment::kFinish))
+    return 0;
+  if (layer.kind == LayerKind::kAttention &&
+      (segment == attention_segment::kCore || segment == attention_segment::kSlice))
     return kernels::attention_scratch_bytes(sizes.dtype, model.head_dim, sizes.seq, sizes.num_threads);
   const bool backward = direction == Direction::kBackwardInput || direction == Direction::kBackwardWeight;
   const bool masked = backward && model.residual_dropout > 0;

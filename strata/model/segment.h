@@ -14,7 +14,7 @@
 
 namespace strata {
 
-constexpr int kMaxTensors = 16;
+constexpr int kMaxTensors = 20;
 constexpr int kMaxParameters = 8;
 
 struct SegmentCall {
@@ -32,6 +32,10 @@ struct SegmentCall {
   std::array<TensorView, kMaxParameters> parameters{};  // by parameter index
   std::array<TensorView, kMaxParameters> gradients{};   // f32
   std::array<kernels::Write, kMaxParameters> gradient_write{};
+  // Context parallelism: this rank, the one whose keys and values are attended, and whether results are added to.
+  int64_t context_rank = 0;
+  int slice = -1;
+  bool adds_slice() const { return slice >= 0 && slice != context_rank; }
 
   bool adds_once() const { return tensor_rank == 0; }
   // Empty for a parameter that the model does not have (index -1), and the gradient of a frozen one.

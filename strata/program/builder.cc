@@ -54,20 +54,22 @@ int ProgramBuilder::group(const std::string& name, std::vector<int> ranks) {
 int ProgramBuilder::tensor_group() {
   std::vector<int> ranks;
   for (int64_t tensor = 0; tensor < place_.tp; ++tensor)
-    ranks.push_back(place_.global_rank(place_.stage, place_.data, tensor));
+    ranks.push_back(place_.global_rank(place_.stage, place_.data, place_.context, tensor));
   return group("tensor", std::move(ranks));
 }
 
 int ProgramBuilder::chunk_group(const Chunk& chunk) {
   std::vector<int> ranks;
   for (int64_t data = 0; data < place_.dp; ++data)
-    for (int64_t tensor = 0; tensor < place_.tp; ++tensor)
-      if (chunk.over_tp || tensor == place_.tensor) ranks.push_back(place_.global_rank(place_.stage, data, tensor));
+    for (int64_t context = 0; context < place_.cp; ++context)
+      for (int64_t tensor = 0; tensor < place_.tp; ++tensor)
+        if (chunk.over_tp || tensor == place_.tensor)
+          ranks.push_back(place_.global_rank(place_.stage, data, context, tensor));
   return group(chunk.over_tp ? "replica" : "data", std::move(ranks));
 }
 
 int ProgramBuilder::world_group() {
-  std::vector<int> ranks(place_.stages * place_.dp * place_.tp);
+  std::vector<int> ranks(static_cast<size_t>(input_.plan.num_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
   return group("world", std::move(ranks));
 }
@@ -238,13 +240,26 @@ void ProgramBuilder::start_new_gradient(int chunk) {
 }
 
 void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_batch) {
+  if (!is_split_core(layer, segment)) {
+    append_run(layer, segment, direction, direction_of(layers_[layer].segments[segment], direction), micro_batch);
+  } else if (direction == Direction::kForward) {
+    split_core_forward(layer, micro_batch);
+  } else {
+    STRATA_CHECK(direction == Direction::kBackwardInput, "{} of a core over {} context ranks",
+                 direction_name(direction), place_.cp);
+    split_core_backward(layer, micro_batch);
+  }
+}
+
+Instruction& ProgramBuilder::append_run(int layer, int segment, Direction direction, const DirectionDecl& tensors,
+                                        int micro_batch) {
   const SegmentDecl& decl = layers_[layer].segments[segment];
   Instruction instruction{};
   instruction.direction = direction == Direction::kDecode && decl.decode.empty() ? Direction::kForward : direction;
   instruction.layer = layer;
   instruction.segment = segment;
   instruction.micro_batch = micro_batch;
-  use_tensors(instruction, direction_of(decl, direction), layer, micro_batch);
+  use_tensors(instruction, tensors, layer, micro_batch);
   for (int parameter : decl.parameters) {
     const auto [chunk, tensor] = find_parameter(layer, parameter);
     if (direction != Direction::kBackwardWeight)  // weight gradients need no weights
@@ -264,12 +279,12 @@ void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_
     instruction.uses.push_back(
         {book(fmt::format("{}.{}.workspace", layers_[layer].name, decl.name), workspace, BookingKind::kWorkspace),
          Access::kWrite, Role::kWorkspace, -1});
-  program_.instructions.push_back(std::move(instruction));
+  return program_.instructions.emplace_back(std::move(instruction));
 }
 
 void ProgramBuilder::forward_layer(int layer, Direction direction, int micro_batch) {
   for (size_t segment = 0; segment < layers_[layer].segments.size(); ++segment)
-    run(layer, static_cast<int>(segment), direction, micro_batch);
+    if (!layers_[layer].segments[segment].on_demand) run(layer, static_cast<int>(segment), direction, micro_batch);
   drop_activations(layer, micro_batch);
   gathered_.clear();
 }
@@ -278,6 +293,7 @@ void ProgramBuilder::backward_layer(int layer, int micro_batch, Work part) {
   const bool input_part = part != Work::kBackwardWeight, weight_part = part != Work::kBackwardInput;
   for (int segment = static_cast<int>(layers_[layer].segments.size()) - 1; segment >= 0; --segment) {
     const SegmentDecl& decl = layers_[layer].segments[segment];
+    if (decl.on_demand) continue;
     if (input_part && !decl.backward.empty()) run(layer, segment, Direction::kBackward, micro_batch);
     if (input_part && !decl.backward_input.empty()) run(layer, segment, Direction::kBackwardInput, micro_batch);
     if (weight_part && !decl.backward_weight.empty()) run(layer, segment, Direction::kBackwardWeight, micro_batch);

@@ -74,6 +74,17 @@ class ProgramBuilder {
   void use_tensors(Instruction& instruction, const DirectionDecl& direction, int layer, int micro_batch);
   void use_parameters(Instruction& instruction, int layer);
   void drop_activations(int layer, int micro_batch);
+  Instruction& append_run(int layer, int segment, Direction direction, const DirectionDecl& tensors, int micro_batch);
+
+  // Context parallelism (context.cc).
+  bool is_split_core(int layer, int segment) const;
+  int context_group();
+  int slice_after(int64_t step) const;
+  void rotate(int layer, int tensor, int micro_batch, int slice);
+  void run_slice(int layer, int segment, Direction direction, int micro_batch, int64_t step);
+  void attend_slice(int layer, Direction direction, int micro_batch, int64_t step);
+  void split_core_forward(int layer, int micro_batch);
+  void split_core_backward(int layer, int micro_batch);
 
   const CompileInput& input_;
   const std::vector<LayerDecl>& layers_;

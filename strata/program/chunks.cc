@@ -13,6 +13,7 @@ constexpr int64_t kAlignElements = 32;  // 64 bytes of bf16: every tensor starts
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Tensors of a layer that are sharded over the same ranks and travel together.
+// "Data" ranks are dp x cp: both hold the same parameters.
 enum class ChunkClass { kOverDp, kOverDpAndTp, kTied };
 
 ChunkClass class_of(const LayerDecl& layer, int index, bool tied_model, int64_t tp) {
@@ -32,8 +33,9 @@ Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strat
   chunk.layer = layer_index;
   chunk.zero = strategy.zero;
   chunk.over_tp = wanted == ChunkClass::kOverDpAndTp;
-  chunk.num_shards = chunk.over_tp ? place.dp * place.tp : place.dp;
-  chunk.shard = chunk.over_tp ? place.data * place.tp + place.tensor : place.data;
+  const int64_t replicas = place.dp * place.cp, replica = place.data * place.cp + place.context;
+  chunk.num_shards = chunk.over_tp ? replicas * place.tp : replicas;
+  chunk.shard = chunk.over_tp ? replica * place.tp + place.tensor : replica;
   if (replicated_over_tp(layer)) {
     chunk.copies = place.tp;
     chunk.first_copy = place.tensor == 0;
@@ -76,16 +78,21 @@ bool RankPlace::holds(int layer) const {
 RankPlace place_of_rank(const Plan& plan, int rank) {
   RankPlace place{};
   place.tp = plan.layers.front().tp;
+  place.cp = plan.layers.front().cp;
   place.dp = plan.layers.front().dp;
   place.stages = num_stages(plan);
-  for (size_t index = 0; index < plan.layers.size(); ++index)
-    if (plan.layers[index].tp != place.tp || plan.layers[index].dp != place.dp)
+  for (size_t index = 0; index < plan.layers.size(); ++index) {
+    const LayerPlan& layer = plan.layers[index];
+    if (layer.tp != place.tp || layer.cp != place.cp || layer.dp != place.dp)
       throw_bad_input(
-          "plan: layer {} has tp {} x dp {} and layer 0 has tp {} x dp {}: give all layers the same degrees", index,
-          plan.layers[index].tp, plan.layers[index].dp, place.tp, place.dp);
+          "plan: layer {} has tp {} x cp {} x dp {} and layer 0 has tp {} x cp {} x dp {}: give all layers the same "
+          "degrees",
+          index, layer.tp, layer.cp, layer.dp, place.tp, place.cp, place.dp);
+  }
   place.tensor = rank % place.tp;
-  place.data = rank / place.tp % place.dp;
-  place.stage = rank / (place.tp * place.dp);
+  place.context = rank / place.tp % place.cp;
+  place.data = rank / (place.tp * place.cp) % place.dp;
+  place.stage = rank / (place.tp * place.cp * place.dp);
   for (const LayerRange& range : layer_ranges(plan))
     if (range.stage == place.stage) place.ranges.push_back(range);
   return place;

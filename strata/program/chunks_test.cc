@@ -33,11 +33,12 @@ const Chunk& named(const std::vector<Chunk>& chunks, const std::string& name) {
 }
 
 TEST(RankPlace, TensorIsInnermostAndStageOutermost) {
-  const CompileInput input = tiny_input(tiny_gpt2(2, false), {2, 2, 3, 0}, 1);
-  for (int rank = 0; rank < 12; ++rank) {
+  const CompileInput input = tiny_input(tiny_gpt2(2, false), {.tp = 2, .pp = 2, .dp = 3, .cp = 2}, 1);
+  for (int rank = 0; rank < 24; ++rank) {
     const RankPlace place = place_of_rank(input.plan, rank);
-    EXPECT_EQ(rank, (place.stage * 3 + place.data) * 2 + place.tensor);
-    EXPECT_EQ(place.global_rank(place.stage, place.data, place.tensor), rank);
+    EXPECT_EQ(rank, ((place.stage * 3 + place.data) * 2 + place.context) * 2 + place.tensor);
+    EXPECT_EQ(place.global_rank(place.stage, place.data, place.context, place.tensor), rank);
+    EXPECT_EQ(place.rank_of_stage(place.stage), rank);
     ASSERT_EQ(place.ranges.size(), 1u);
     EXPECT_EQ(place.ranges[0].first_layer, place.stage * 3);
     EXPECT_EQ(place.ranges[0].end_layer, place.stage * 3 + 3);

@@ -7,6 +7,7 @@
 #include "strata/layers/freeze.h"
 #include "strata/program/expand.h"
 #include "strata/program/memory.h"
+#include "strata/spec/context_pieces.h"
 
 namespace strata {
 namespace {
@@ -28,6 +29,10 @@ Program expand(ProgramKind kind, const CompileInput& input, const std::vector<La
 }
 
 }  // namespace
+
+int64_t micro_batch_tokens(const CompileInput& input) {
+  return input.plan.micro_batch * largest_context_part(input.seq, input.plan.layers.front().cp);
+}
 
 ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& kinds) {
   validate_plan(input.plan, input.model);

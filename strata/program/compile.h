@@ -22,12 +22,15 @@ struct CompileInput {
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
   std::vector<std::string> frozen;  // patterns of parameters that are not trained
-  int64_t seq = 0;                  // tokens per sample: the capacity of a micro-batch is micro_batch * seq
+  int64_t seq = 0;                  // tokens per sample
   int64_t decode_tokens = 0;        // decode: most tokens per execution
   int64_t decode_cache_tokens = 0;  // decode: capacity of the KV cache
   // Bytes of scratch that one run needs, from the backend's tables; empty: none.
   std::function<int64_t(const LayerDecl& layer, int segment, Direction direction, int64_t tokens)> workspace_bytes;
 };
+
+// Capacity of a micro-batch: most tokens that a rank can have of micro_batch samples.
+int64_t micro_batch_tokens(const CompileInput& input);
 
 // Throws Error for a plan that does not fit the model. The result has passed check().
 ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& kinds);

@@ -26,7 +26,7 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
     const int over = builder.passed_group();
     Instruction& instruction = builder.emit(op, Queue::kForwardPipe);
     instruction.group = over;
-    instruction.peer = place.global_rank(stage, place.data, place.tensor);
+    instruction.peer = place.rank_of_stage(stage);
     instruction.elements = input.model.hidden * tokens;
     instruction.micro_batch = 0;
     instruction.layer = layer;
@@ -57,7 +57,7 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
 Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                           const std::vector<Booking>& persistent) {
   return expand_forward(input, layers, set, persistent, "evaluation", Direction::kForward,
-                        input.plan.micro_batch * input.seq);
+                        micro_batch_tokens(input));
 }
 
 Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,

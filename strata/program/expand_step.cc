@@ -13,7 +13,7 @@ class StepExpander {
       : input_(input),
         layers_(layers),
         set_(set),
-        builder_(input, layers, set, persistent, "step", input.plan.micro_batch * input.seq),
+        builder_(input, layers, set, persistent, "step", micro_batch_tokens(input)),
         place_(builder_.place()),
         owned_gradient_(set.chunks.size(), -1) {}
 
@@ -36,8 +36,8 @@ class StepExpander {
   }
 
  private:
-  int neighbour(int64_t stage) const { return place_.global_rank(stage, place_.data, place_.tensor); }
-  int64_t activation_elements() const { return input_.model.hidden * input_.plan.micro_batch * input_.seq; }
+  int neighbour(int64_t stage) const { return place_.rank_of_stage(stage); }
+  int64_t activation_elements() const { return input_.model.hidden * micro_batch_tokens(input_); }
   const LayerRange& range_of(const ScheduleItem& item) const { return place_.ranges[item.range]; }
 
   std::vector<int> trainable_chunks() const {
@@ -190,7 +190,7 @@ class StepExpander {
                    {set_.norms_booking, Access::kReadWrite, Role::kScalars, -1},
                    {set_.scalars_booking, Access::kReadWrite, Role::kScalars, -1}};
     }
-    if (place_.stages * place_.dp * place_.tp > 1) {
+    if (input_.plan.num_ranks > 1) {
       Instruction& sum = builder_.emit(Op::kCollective, Queue::kDataGroup);
       sum.collective = CollectiveKind::kAllReduce;
       sum.elements = 2;  // loss sum and squared norm

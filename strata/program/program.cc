@@ -13,6 +13,7 @@ std::string_view collective_name(CollectiveKind kind) {
     case CollectiveKind::kAllReduce: return "all-reduce";
     case CollectiveKind::kReduceScatter: return "reduce-scatter";
     case CollectiveKind::kAllGather: return "all-gather";
+    case CollectiveKind::kRotate: return "rotate";
   }
   return "?";
 }
@@ -35,7 +36,7 @@ const Program* ProgramSet::find(std::string_view name) const {
 }
 
 std::string_view queue_name(Queue queue) {
-  constexpr std::array<std::string_view, kNumQueues> names = {"compute",      "tensor",        "data",
+  constexpr std::array<std::string_view, kNumQueues> names = {"compute",      "tensor",        "context", "data",
                                                               "forward-pipe", "backward-pipe", "to-disk"};
   return names[static_cast<size_t>(queue)];
 }
@@ -59,6 +60,7 @@ std::string instruction_name(const Instruction& instruction, const std::vector<L
       std::string text = fmt::format("run {}.{} {}", layer.name, layer.segments[instruction.segment].name,
                                      direction_name(instruction.direction));
       if (instruction.recomputed >= 0) text += fmt::format(" {}", layer.tensors[instruction.recomputed].name);
+      if (instruction.slice >= 0) text += fmt::format(" slice {}", instruction.slice);
       return text + fmt::format(" mb{}", instruction.micro_batch);
     }
     case Op::kCollective:

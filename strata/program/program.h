@@ -18,7 +18,16 @@ namespace strata {
 enum class Op : uint8_t { kRun, kCollective, kSend, kRecv, kCopy, kUpdate, kScalar };
 
 // One compute queue, one per kind of communication, one per copy direction that is in use.
-enum class Queue : uint8_t { kCompute, kTensorGroup, kDataGroup, kForwardPipe, kBackwardPipe, kToDisk, kCount };
+enum class Queue : uint8_t {
+  kCompute,
+  kTensorGroup,
+  kContextGroup,
+  kDataGroup,
+  kForwardPipe,
+  kBackwardPipe,
+  kToDisk,
+  kCount
+};
 constexpr int kNumQueues = static_cast<int>(Queue::kCount);
 
 enum class Tier : uint8_t { kDevice, kDisk, kCount };
@@ -61,7 +70,8 @@ struct Use {
   int index = -1;
 };
 
-enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather };
+// kRotate: every member passes its first use on to the next member and gets its second use from the one before.
+enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kRotate };
 // What the small table of numbers does: cleared before a step, squared norm of a gradient chunk, then clip factor and
 // finite flag.
 enum class ScalarOp : uint8_t { kReset, kChunkNorm, kFinishNorm };
@@ -83,6 +93,7 @@ struct Instruction {
   int segment = -1;        // run
   int recomputed = -1;     // run in Direction::kRecompute: the tensor
   int micro_batch = -1;    // run, send, recv
+  int slice = -1;          // context parallelism: whose keys and values a run attends or a rotation passes on
   int chunk = -1;          // update, chunk norm, gathers, reductions, and messages of a tied chunk
   int group = -1;          // collective: index in Program::groups; copy, send, recv: whose members share out `elements`
   int peer = -1;           // send, recv: global rank
@@ -92,7 +103,7 @@ struct Instruction {
 };
 
 struct RankGroup {
-  std::string name;  // "tensor", "data", "replica", "world"
+  std::string name;  // "tensor", "context", "data", "replica", "world"
   std::vector<int> ranks;
 };
 
@@ -125,7 +136,7 @@ struct Chunk {
   int64_t num_shards = 1;  // ranks that hold the same bytes; states are split over them from ZeRO 1 on
   int64_t shard = 0;       // this rank's
   int zero = 0;
-  bool over_tp = false;      // the replicas are dp x tp ranks, otherwise dp
+  bool over_tp = false;      // the replicas are dp x cp x tp ranks, otherwise dp x cp
   bool trainable = true;     // otherwise its tensors are frozen: no gradient, no optimizer state, no update
   int64_t copies = 1;        // further ranks per shard that hold the same bytes (tp ranks of a replicated tensor)
   bool first_copy = true;    // this rank's copy is the one that counts in norms and is saved

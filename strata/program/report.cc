@@ -64,7 +64,7 @@ class Digest {
   void add_one(const Instruction& instruction) {
     add(instruction.op, instruction.queue, instruction.direction, instruction.collective, instruction.scalar,
         instruction.if_finite, instruction.layer, instruction.segment, instruction.recomputed, instruction.micro_batch,
-        instruction.chunk, instruction.group, instruction.peer, instruction.elements, instruction.uses,
+        instruction.slice, instruction.chunk, instruction.group, instruction.peer, instruction.elements, instruction.uses,
         instruction.waits);
   }
   void add_one(const Program& program) {

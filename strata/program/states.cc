@@ -67,8 +67,9 @@ ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& 
   if (with_optimizer) booker.book_optimizer(set);
   if (with_cache) booker.book_caches(set);
   const int64_t training_bytes =
-      input.plan.accumulation * micro_batch_bytes(input.plan.micro_batch * input.seq, input.plan.micro_batch);
-  const int64_t decode_bytes = with_cache ? micro_batch_bytes(input.decode_tokens, 1) : 0;
+      input.plan.accumulation *
+      micro_batch_bytes({micro_batch_tokens(input), input.plan.micro_batch, input.plan.layers.front().cp});
+  const int64_t decode_bytes = with_cache ? micro_batch_bytes({input.decode_tokens, 1}) : 0;
   set.batch_booking = booker.book("batch", std::max(training_bytes, decode_bytes), BookingKind::kBatch);
   set.scalars_booking =
       booker.book("scalars", (sizeof(StepScalars) + kLine - 1) / kLine * kLine, BookingKind::kScalars);

@@ -44,6 +44,7 @@ inline ModelSpec tiny_llama(int64_t num_blocks) {
 struct Degrees {
   int64_t tp = 1, pp = 1, dp = 1;
   int zero = 0;
+  int64_t cp = 1;
 };
 
 // Two samples of 16 tokens per micro-batch; the last stage takes the layers that do not divide.
@@ -52,13 +53,14 @@ inline CompileInput tiny_input(const ModelSpec& model, const Degrees& degrees, i
   input.model = model;
   input.seq = 16;
   input.plan = single_rank_plan(model, ActivationPolicy::kKeep, 2, accumulation, 1);
-  input.plan.num_ranks = degrees.tp * degrees.pp * degrees.dp;
+  input.plan.num_ranks = degrees.tp * degrees.pp * degrees.dp * degrees.cp;
   const int64_t layers = num_layers(model);
   input.plan.stage_layers.assign(static_cast<size_t>(degrees.pp), layers / degrees.pp);
   input.plan.stage_layers.back() += layers % degrees.pp;
   for (LayerPlan& layer : input.plan.layers) {
     layer.tp = degrees.tp;
     layer.dp = degrees.dp;
+    layer.cp = degrees.cp;
     layer.zero = degrees.zero;
   }
   return input;

@@ -8,19 +8,29 @@ namespace {
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-}  // namespace
-
-int64_t micro_batch_bytes(int64_t capacity_tokens, int64_t capacity_sequences) {
-  return 3 * aligned(4 * capacity_tokens) + aligned(8 * capacity_tokens) + aligned(4 * (capacity_sequences + 1));
+int64_t piece_positions(const BatchCapacity& capacity, int64_t sequences) {
+  return capacity.context_ranks == 1 ? 0 : capacity.context_ranks * 2 * sequences;
 }
 
-MicroBatchStorage::MicroBatchStorage(std::byte* memory, int64_t capacity_tokens, int64_t capacity_sequences)
-    : memory_(memory), capacity_tokens_(capacity_tokens), capacity_sequences_(capacity_sequences) {}
+int64_t piece_offsets(const BatchCapacity& capacity, int64_t sequences) {
+  return capacity.context_ranks == 1 ? 0 : capacity.context_ranks * (2 * sequences + 1);
+}
+
+}  // namespace
+
+int64_t micro_batch_bytes(const BatchCapacity& capacity) {
+  return 3 * aligned(4 * capacity.tokens) + aligned(8 * capacity.tokens) + aligned(4 * (capacity.sequences + 1)) +
+         aligned(4 * piece_offsets(capacity, capacity.sequences)) +
+         aligned(4 * piece_positions(capacity, capacity.sequences));
+}
+
+MicroBatchStorage::MicroBatchStorage(std::byte* memory, const BatchCapacity& capacity)
+    : memory_(memory), capacity_(capacity) {}
 
 MicroBatch MicroBatchStorage::resize(int64_t num_tokens, int64_t num_sequences) const {
-  STRATA_CHECK(num_tokens <= capacity_tokens_ && num_sequences <= capacity_sequences_,
+  STRATA_CHECK(num_tokens <= capacity_.tokens && num_sequences <= capacity_.sequences,
                "{} tokens in {} sequences exceed the capacity of {} tokens, {} sequences", num_tokens, num_sequences,
-               capacity_tokens_, capacity_sequences_);
+               capacity_.tokens, capacity_.sequences);
   const auto tokens = static_cast<size_t>(num_tokens);
   std::byte* next = memory_;
   const auto take = [&next](int64_t bytes) {
@@ -29,12 +39,19 @@ MicroBatch MicroBatchStorage::resize(int64_t num_tokens, int64_t num_sequences) 
     return here;
   };
   MicroBatch batch;
-  batch.ids = {reinterpret_cast<int32_t*>(take(4 * capacity_tokens_)), tokens};
-  batch.targets = {reinterpret_cast<int32_t*>(take(4 * capacity_tokens_)), tokens};
-  batch.positions = {reinterpret_cast<int32_t*>(take(4 * capacity_tokens_)), tokens};
-  batch.token_indices = {reinterpret_cast<int64_t*>(take(8 * capacity_tokens_)), tokens};
-  batch.offsets = {reinterpret_cast<int32_t*>(take(4 * (capacity_sequences_ + 1))),
+  batch.context_ranks = capacity_.context_ranks;
+  batch.ids = {reinterpret_cast<int32_t*>(take(4 * capacity_.tokens)), tokens};
+  batch.targets = {reinterpret_cast<int32_t*>(take(4 * capacity_.tokens)), tokens};
+  batch.positions = {reinterpret_cast<int32_t*>(take(4 * capacity_.tokens)), tokens};
+  batch.token_indices = {reinterpret_cast<int64_t*>(take(8 * capacity_.tokens)), tokens};
+  batch.offsets = {reinterpret_cast<int32_t*>(take(4 * (capacity_.sequences + 1))),
                    static_cast<size_t>(num_sequences) + 1};
+  batch.piece_offsets = {reinterpret_cast<int32_t*>(take(4 * piece_offsets(capacity_, capacity_.sequences))),
+                         static_cast<size_t>(piece_offsets(capacity_, num_sequences))};
+  batch.piece_positions = {reinterpret_cast<int32_t*>(take(4 * piece_positions(capacity_, capacity_.sequences))),
+                           static_cast<size_t>(piece_positions(capacity_, num_sequences))};
+  if (batch.context_ranks > 1)
+    for (int64_t rank = 0; rank < batch.context_ranks; ++rank) batch.part_of(rank).offsets[0] = 0;
   return batch;
 }
 

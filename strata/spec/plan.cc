@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/spec/plan.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -35,6 +36,7 @@ LayerPlan parse_layer(JsonReader& reader) {
   const LayerPlan defaults;
   LayerPlan layer;
   layer.tp = reader.integer("tp", defaults.tp, 1, kMaxCount);
+  layer.cp = reader.integer("cp", defaults.cp, 1, kMaxCount);
   layer.dp = reader.integer("dp", defaults.dp, 1, kMaxCount);
   layer.zero = static_cast<int>(reader.integer("zero", defaults.zero, 0, 3));
   layer.activations = static_cast<ActivationPolicy>(reader.choice("activations", 0, activation_names()));
@@ -48,7 +50,10 @@ std::vector<LayerPlan> parse_layers(const json& list, const std::string& where) 
     JsonReader reader(list[i], fmt::format("{} layers[{}]", where, i));
     const int64_t count = reader.integer("count", 1, 1, 1'000'000);
     layers.insert(layers.end(), static_cast<size_t>(count), parse_layer(reader));
-    reader.refuse_unknown({{"tensor_parallel", "tp"}, {"data_parallel", "dp"}, {"recompute", "activations"}});
+    reader.refuse_unknown({{"tensor_parallel", "tp"},
+                           {"context_parallel", "cp"},
+                           {"data_parallel", "dp"},
+                           {"recompute", "activations"}});
   }
   return layers;
 }
@@ -162,29 +167,36 @@ void check_tensor_split(const Plan& plan, const ModelSpec& model, size_t index) 
   }
 }
 
+// Of a stage; as a double, because the product may exceed 63 bits.
+double ranks_of(const LayerPlan& layer) {
+  return static_cast<double>(layer.tp) * static_cast<double>(layer.cp) * static_cast<double>(layer.dp);
+}
+
 void check_layer(const Plan& plan, const ModelSpec& model, size_t index) {
   const LayerPlan& layer = plan.layers[index];
   const LayerPlan& first = plan.layers[0];
   const std::string name = layer_name(index, plan.layers.size());
-  if (layer.tp < 1 || layer.dp < 1 || layer.tp > kMaxCount || layer.dp > kMaxCount) {
-    throw_bad_input("plan: {}: tp {} and dp {} must be from 1 to {}", name, layer.tp, layer.dp, kMaxCount);
+  if (std::min({layer.tp, layer.cp, layer.dp}) < 1 || std::max({layer.tp, layer.cp, layer.dp}) > kMaxCount) {
+    throw_bad_input("plan: {}: tp {}, cp {} and dp {} must be from 1 to {}", name, layer.tp, layer.cp, layer.dp,
+                    kMaxCount);
   }
   if (layer.zero < 0 || layer.zero > 3) throw_bad_input("plan: {}: zero is {}, must be 0, 1, 2 or 3", name, layer.zero);
-  if (layer.tp * layer.dp != first.tp * first.dp) {
+  if (ranks_of(layer) != ranks_of(first)) {
     throw_bad_input(
-        "plan: {}: tp {} x dp {} = {} ranks, layer 0 has tp {} x dp {} = {}; tp x dp must be equal for all layers",
-        name, layer.tp, layer.dp, layer.tp * layer.dp, first.tp, first.dp, first.tp * first.dp);
+        "plan: {}: tp {} x cp {} x dp {} = {} ranks, layer 0 has tp {} x cp {} x dp {} = {}; tp x cp x dp must be "
+        "equal for all layers",
+        name, layer.tp, layer.cp, layer.dp, ranks_of(layer), first.tp, first.cp, first.dp, ranks_of(first));
   }
   check_tensor_split(plan, model, index);
 }
 
 void check_ranks(const Plan& plan) {
   const int64_t stages = num_stages(plan);
-  const int64_t tp = plan.layers[0].tp, dp = plan.layers[0].dp;
-  // Compared by division: the product may exceed 63 bits.
-  if (plan.num_ranks % stages != 0 || plan.num_ranks / stages != tp * dp) {
-    throw_bad_input("plan: num_ranks is {}, but {} stages x tp {} x dp {} need {}", plan.num_ranks, stages, tp, dp,
-                    static_cast<double>(stages) * static_cast<double>(tp * dp));
+  const LayerPlan& layer = plan.layers[0];
+  const double needed = static_cast<double>(stages) * ranks_of(layer);
+  if (static_cast<double>(plan.num_ranks) != needed) {
+    throw_bad_input("plan: num_ranks is {}, but {} stages x tp {} x cp {} x dp {} need {}", plan.num_ranks, stages,
+                    layer.tp, layer.cp, layer.dp, needed);
   }
 }
 
@@ -218,6 +230,7 @@ json to_json(const Plan& plan) {
     for (end = begin + 1; end < plan.layers.size() && plan.layers[end] == layer;) ++end;
     layers.push_back({{"count", end - begin},
                       {"tp", layer.tp},
+                      {"cp", layer.cp},
                       {"dp", layer.dp},
                       {"zero", layer.zero},
                       {"activations", activation_names()[static_cast<size_t>(layer.activations)]}});

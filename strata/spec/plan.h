@@ -20,12 +20,13 @@ enum class GradientReduce { kLast, kEach };  // once after the last micro-batch,
 // In which order a stage runs the micro-batches of a step, forward and backward (docs/parallelism.md).
 enum class PipelineOrder { kGpipe, kOneForwardOneBackward, kInterleaved, kBreadthFirst, kLayered, kZeroBubble };
 
-// The strategy of one layer. tp * dp = ranks of a stage for every layer.
+// The strategy of one layer. tp * cp * dp = ranks of a stage for every layer.
 struct LayerPlan {
   int64_t tp = 1;
   int64_t dp = 1;
   int zero = 0;  // 0 replicate, 1 shard optimizer state, 2 and gradients, 3 and parameters
   ActivationPolicy activations = ActivationPolicy::kKeep;
+  int64_t cp = 1;  // ranks that share the tokens of every sequence
   bool operator==(const LayerPlan&) const = default;
 };
 
@@ -37,7 +38,7 @@ struct Plan {
   int64_t virtual_stages = 1;  // of every stage
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
   std::vector<LayerPlan> layers;  // one per layer: embedding, (attention, mlp) per block, head
-  int64_t micro_batch = 1;        // samples per micro-batch and data-parallel rank
+  int64_t micro_batch = 1;        // samples per micro-batch and data-parallel rank (of cp x tp ranks)
   int64_t accumulation = 1;       // micro-batches per step
   GradientReduce reduce = GradientReduce::kLast;
   int64_t threads = 1;  // compute threads of a rank

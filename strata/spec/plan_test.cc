@@ -139,9 +139,11 @@ TEST(Plan, RefusesMoreVirtualStagesThanLayers) {
 
 TEST(Plan, RefusesRanksThatAreNotTheProduct) {
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.num_ranks = 5; }),
-              AllOf(HasSubstr("num_ranks is 5"), HasSubstr("2 stages x tp 2 x dp 3 need 12")));
+              AllOf(HasSubstr("num_ranks is 5"), HasSubstr("2 stages x tp 2 x cp 1 x dp 3 need 12")));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[2].dp = 2; }),
-              AllOf(HasSubstr("tp 2 x dp 2 = 4"), HasSubstr("tp 2 x dp 3 = 6")));
+              AllOf(HasSubstr("tp 2 x cp 1 x dp 2 = 4"), HasSubstr("tp 2 x cp 1 x dp 3 = 6")));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[2].cp = 2; }),
+              AllOf(HasSubstr("tp 2 x cp 2 x dp 3 = 12"), HasSubstr("tp 2 x cp 1 x dp 3 = 6")));
   EXPECT_THAT(refusal_after([](Plan& plan) {
                 for (LayerPlan& layer : plan.layers) layer = {2, 2'147'483'647};
               }),
@@ -154,7 +156,8 @@ TEST(Plan, RefusesNumbersOutOfRange) {
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.threads = 0; }), HasSubstr("threads is 0"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.num_ranks = 0; }), HasSubstr("num_ranks is 0"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].zero = 4; }), HasSubstr("zero is 4"));
-  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].tp = 0; }), HasSubstr("tp 0 and dp 3"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].tp = 0; }), HasSubstr("tp 0, cp 1 and dp 3"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].cp = 0; }), HasSubstr("tp 2, cp 0 and dp 3"));
 }
 
 TEST(Plan, JsonRoundTripsAndMergesEqualNeighbours) {

@@ -93,8 +93,9 @@ BatchSheet Trainer::next_batch() {
       next_batch_samples(config.train, dataset_samples, workload_->global_batch(), {state_.step, state_.samples_seen});
   BatchSheet sheet;
   fill_batch_sheet(*corpus_.train, SampleOrder::shuffled(dataset_samples, config.run.seed),
-                   {state_.samples_seen, samples, plan.micro_batch, plan.accumulation, place.data, place.dp}, storages_,
-                   sheet);
+                   {state_.samples_seen, samples, plan.micro_batch, plan.accumulation, place.data, place.dp,
+                    place.context, place.cp},
+                   storages_, sheet);
   state_.samples_seen += samples;
   return sheet;
 }

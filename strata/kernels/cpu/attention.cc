@@ -8,9 +8,27 @@
 
 namespace strata::kernels {
 
-Sequence sequence_of(const AttentionArgs& args, int64_t index) {
-  return {args.q_offsets[index], args.q_offsets[index + 1] - args.q_offsets[index], args.kv_offsets[index],
-          args.kv_offsets[index + 1] - args.kv_offsets[index]};
+int64_t num_sequences(const AttentionArgs& args) {
+  return (static_cast<int64_t>(args.q_offsets.size()) - 1) / args.pieces;
+}
+
+SequenceRows sequence_rows(const AttentionArgs& args, int64_t sequence) {
+  const int64_t first = sequence * args.pieces, end = first + args.pieces;
+  return {args.q_offsets[first], args.q_offsets[end] - args.q_offsets[first], args.kv_offsets[first],
+          args.kv_offsets[end] - args.kv_offsets[first]};
+}
+
+Block block_of(const AttentionArgs& args, int64_t sequence, int64_t q_piece, int64_t kv_piece) {
+  const int64_t q = sequence * args.pieces + q_piece, kv = sequence * args.pieces + kv_piece;
+  Block block{args.q_offsets[q], args.q_offsets[q + 1] - args.q_offsets[q], args.kv_offsets[kv],
+              args.kv_offsets[kv + 1] - args.kv_offsets[kv], 0, 0};
+  if (args.q_positions.empty()) {
+    block.ahead = block.num_keys - block.num_queries;
+  } else {
+    block.first_key = args.kv_positions[kv];
+    block.ahead = args.q_positions[q] - block.first_key;
+  }
+  return block;
 }
 
 void check_attention(const AttentionArgs& args, const TensorView& q, const TensorView& k, const TensorView& v) {
@@ -28,10 +46,17 @@ void check_attention(const AttentionArgs& args, const TensorView& q, const Tenso
   STRATA_CHECK(args.kv_offsets.front() == 0 && args.kv_offsets.back() == k.rows && v.rows == k.rows,
                "kv offsets {} to {} for {} and {} rows", args.kv_offsets.front(), args.kv_offsets.back(), k.rows,
                v.rows);
+  const bool whole = args.pieces == 1 && args.q_positions.empty();
+  STRATA_CHECK(whole ? args.kv_positions.empty()
+                     : args.q_positions.size() == args.q_offsets.size() - 1 &&
+                                              args.kv_positions.size() == args.q_positions.size() &&
+                                              args.q_positions.size() % args.pieces == 0,
+               "{} and {} positions of {} pieces, sequences of {}", args.q_positions.size(), args.kv_positions.size(),
+               args.q_offsets.size() - 1, args.pieces);
   for (int64_t index = 0; index < num_sequences(args); ++index) {
-    const Sequence sequence = sequence_of(args, index);
-    STRATA_CHECK(sequence.num_queries >= 0 && sequence.num_keys >= sequence.num_queries,
-                 "sequence {} has {} queries, {} keys", index, sequence.num_queries, sequence.num_keys);
+    const SequenceRows rows = sequence_rows(args, index);
+    STRATA_CHECK(rows.num_queries >= 0 && rows.num_keys >= (whole ? rows.num_queries : 0),
+                 "sequence {} has {} queries, {} keys", index, rows.num_queries, rows.num_keys);
   }
   STRATA_CHECK(args.dropout.rate == 0.0f || static_cast<int64_t>(args.dropout.tokens.size()) == q.rows,
                "dropout has {} tokens for {} rows", args.dropout.tokens.size(), q.rows);
@@ -49,11 +74,11 @@ void fill_keep_factors(const Dropout& dropout, int64_t q_row, int64_t head, int6
                        float* factors) {
   const float keep = 1.0f / (1.0f - dropout.rate);
   const uint64_t token = static_cast<uint64_t>(dropout.tokens[q_row]);
-  for (int64_t key = 0; key < count; key += 4) {
+  for (int64_t key = 0; key < count;) {
     const uint64_t column = static_cast<uint64_t>(head) << 32 | static_cast<uint64_t>(begin + key);
     const PhiloxBlock words = philox(dropout.key, token, column / 4);
-    for (int64_t i = 0; i < std::min<int64_t>(4, count - key); ++i)
-      factors[key + i] = uniform_from(words[i]) >= dropout.rate ? keep : 0.0f;
+    for (uint64_t i = column % 4; i < 4 && key < count; ++i, ++key)
+      factors[key] = uniform_from(words[i]) >= dropout.rate ? keep : 0.0f;
   }
 }
 
