@@ -71,10 +71,16 @@ TEST(RankPlace, HoldsItsVirtualStages) {
 
 TEST(RankPlace, RefusesLayersOfUnequalDegrees) {
   CompileInput input = tiny_input(tiny_gpt2(2, false), {2, 1, 1, 0}, 1);
+  input.plan.layers[4].cp = 2;
+  input.plan.layers[4].tp = 1;
+  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { place_of_rank(input.plan, 0); }),
+              HasSubstr("layer 4 has tp 1 x cp 2 x dp 1 and layer 0 has tp 2 x cp 1 x dp 1"));
+  input.plan.layers[4] = input.plan.layers[0];
   input.plan.layers[2].tp = 1;
   input.plan.layers[2].dp = 2;
   EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { place_of_rank(input.plan, 0); }),
-              HasSubstr("layer 2 has tp 1 x dp 2 and layer 0 has tp 2 x dp 1: give all layers the same degrees"));
+              HasSubstr("layer 2 has tp 1 x cp 1 x dp 2 and layer 0 has tp 2 x cp 1 x dp 1: give all "
+                        "layers the same degrees"));
 }
 
 // Without tensor parallelism a layer is one chunk. Attention: norm 32 + 32, qkv 96 x 32 + 96, output 32 x 32 + 32:

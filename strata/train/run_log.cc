@@ -32,8 +32,8 @@ void log_run(const Workload& workload, const Corpus& corpus) {
     log_info("validation: {} samples, fingerprint {}", corpus.validation->num_samples(),
              checksum_hex(corpus.validation->fingerprint()));
   if (plan.num_ranks > 1)
-    log_info("ranks: {} = {} stages x dp {} x tp {}, ZeRO {} at layer 0", plan.num_ranks, num_stages(plan),
-             plan.layers.front().dp, plan.layers.front().tp, plan.layers.front().zero);
+    log_info("ranks: {} = {} stages x dp {} x cp {} x tp {}, ZeRO {} at layer 0", plan.num_ranks, num_stages(plan),
+             plan.layers.front().dp, plan.layers.front().cp, plan.layers.front().tp, plan.layers.front().zero);
   log_info("memory: arena {}, threads {}", format_bytes(workload.programs.arena_bytes[0]), plan.threads);
   if (plan.threads > available_threads())
     log_warning("{} threads on {} cores this process may use: expect a slow run", plan.threads, available_threads());
