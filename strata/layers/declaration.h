@@ -107,7 +107,26 @@ namespace embedding_tensor {
 enum : int { kX, kDx, kCount };
 }
 namespace attention_tensor {
-enum : int { kX, kStats, kNormed, kQkv, kAttended, kLse, kY, kDy, kDattended, kDqkv, kDnormed, kDx, kKvCache, kKv, kSum, kDq, kDkv, kCount };
+enum : int {
+  kX,
+  kStats,
+  kNormed,
+  kQkv,
+  kAttended,
+  kLse,
+  kY,
+  kDy,
+  kDattended,
+  kDqkv,
+  kDnormed,
+  kDx,
+  kKvCache,
+  kKv,  // context parallelism: keys and values of one rank, what was attended so far, gradients so far
+  kSum,
+  kDq,
+  kDkv,
+  kCount
+};
 }
 namespace mlp_tensor {
 enum : int { kX, kStats, kNormed, kPre, kAct, kY, kDy, kDact, kDpre, kDnormed, kDx, kCount };

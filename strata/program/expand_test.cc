@@ -18,6 +18,7 @@
 
 #include "strata/base/error.h"
 #include "strata/program/memory.h"
+#include "strata/program/replay.h"
 #include "strata/program/testing.h"
 
 namespace strata {
@@ -31,7 +32,7 @@ ProgramSet step_of(const CompileInput& input) { return compile(input, {ProgramKi
 std::string kind_of(const Program& program, const Instruction& instruction) {
   if (instruction.op == Op::kSend) return fmt::format("send {}", queue_name(instruction.queue));
   if (instruction.op == Op::kRecv) return fmt::format("recv {}", queue_name(instruction.queue));
-  constexpr std::array<std::string_view, 3> names = {"all-reduce", "reduce-scatter", "all-gather"};
+  constexpr std::array<std::string_view, 4> names = {"all-reduce", "reduce-scatter", "all-gather", "rotate"};
   return fmt::format("{} {}", names[static_cast<size_t>(instruction.collective)],
                      program.groups[static_cast<size_t>(instruction.group)].name);
 }
@@ -120,6 +121,38 @@ TEST(Expand, TrafficOfSequenceParallelism) {
   input.plan.sequence_parallel = true;
   EXPECT_THAT(traffic(step_of(input).programs.front()),
               ::testing::IsSupersetOf({"all-gather tensor 8x8192", "reduce-scatter tensor 4x4096"}));
+}
+
+// Over cp 4 a rank has at most 2 samples x 4 of 16 tokens. Keys and values: 2 x 2 heads of 8 = 32 channels per token, so
+// 8 x 32 = 256 elements per message, 3 of them forward, 3 of them backward and 4 with gradients; with two layers of two
+// micro-batches four times as many. Over tp 2 half of the heads.
+TEST(Expand, TrafficOfContextParallelism) {
+  const auto context_traffic = [](int64_t tp, int64_t blocks, int64_t accumulation, ActivationPolicy policy) {
+    CompileInput input = tiny_input(tiny_llama(blocks), {.tp = tp, .cp = 4}, accumulation);
+    set_activations(input, policy);
+    const std::vector<Program> programs = compile_programs(input, ProgramKind::kStep);
+    EXPECT_THAT(check_world(programs), IsEmpty());
+    std::vector<std::string> rotations;
+    for (const Program& program : programs)
+      for (const std::string& line : traffic(program))
+        if (line.starts_with("rotate") && (rotations.empty() || rotations.back() != line)) rotations.push_back(line);
+    return rotations;
+  };
+  EXPECT_THAT(context_traffic(1, 1, 1, ActivationPolicy::kKeep), ElementsAre("rotate context 10x2560"));
+  EXPECT_THAT(context_traffic(1, 2, 2, ActivationPolicy::kKeep), ElementsAre("rotate context 40x10240"));
+  EXPECT_THAT(context_traffic(2, 1, 1, ActivationPolicy::kSelective), ElementsAre("rotate context 10x1280"));
+  EXPECT_THAT(context_traffic(1, 1, 1, ActivationPolicy::kFull), ElementsAre("rotate context 13x3328"));
+}
+
+// Gradients are summed over dp x cp, each of which has half of the chunks' states.
+TEST(Expand, ContextRanksShareStates) {
+  const ProgramSet set = step_of(tiny_input(tiny_gpt2(1, false), {.dp = 1, .zero = 1, .cp = 2}, 1));
+  const Program& program = set.programs.front();
+  for (const Chunk& chunk : set.chunks) EXPECT_EQ(chunk.num_shards, 2) << chunk.name;
+  for (const Instruction& instruction : program.instructions)
+    if (instruction.op == Op::kCollective && instruction.chunk >= 0) {
+      EXPECT_THAT(program.groups[static_cast<size_t>(instruction.group)].ranks, ElementsAre(0, 1));
+    }
 }
 
 int64_t padded_elements(const ProgramSet& set) {

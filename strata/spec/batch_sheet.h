@@ -17,13 +17,14 @@ struct ContextPart {
   int64_t num_tokens() const { return offsets.empty() ? 0 : offsets.back(); }
 };
 
-// One micro-batch of one rank: packed sequences or, with context parallelism, this rank's pieces of them, no padding. All spans but `offsets` have one entry per token.
+// One micro-batch of one rank: packed sequences or, with context parallelism, this rank's pieces of them; no padding.
+// Spans have one entry per token but for offsets and pieces.
 struct MicroBatch {
   std::span<int32_t> ids;
   std::span<int32_t> targets;        // the next token; -1: not counted
   std::span<int32_t> positions;      // inside the sequence
   std::span<int64_t> token_indices;  // sample's index in the global batch * seq + position: the counter of dropout
-  std::span<int32_t> offsets;        // (sequences + 1): first token of each sequence, then the number of tokens
+  std::span<int32_t> offsets;        // (sequences + 1): first token here of each sequence, then the number of tokens
   int64_t context_ranks = 1;         // that share the sequences
   std::span<int32_t> piece_offsets;  // of all context ranks one after the other: part_of(); empty for one
   std::span<int32_t> piece_positions;
