@@ -19,9 +19,11 @@ struct Layout {
   int ranks = 1;
   int64_t tp = 1, pp = 1, zero = 0;
   bool sequence_parallel = false;
+  int64_t cp = 1;
 };
 
-const std::vector<Layout> kLayouts = {{1}, {2, 1, 1, 1}, {3, 1, 1, 3}, {4, 2, 2, 2}, {4, 2, 1, 3, true}, {6, 1, 2, 1}};
+const std::vector<Layout> kLayouts = {{1}, {2, 1, 1, 1}, {3, 1, 1, 3}, {4, 2, 2, 2}, {4, 2, 1, 3, true}, {6, 1, 2, 1},
+                                     {4, 1, 1, 1, false, 2}, {6, 2, 1, 3, false, 3}};
 
 // Batches of 12 samples, the last one of 8; 5 evaluated samples do not divide by anything here.
 void use_many_samples(TinyRun& run) {
@@ -41,6 +43,7 @@ void set_layout(TrainConfig& config, const Layout& layout) {
   config.parallel.tp = layout.tp;
   config.parallel.pp = layout.pp;
   config.parallel.zero = layout.zero;
+  config.parallel.cp = layout.cp;
   config.parallel.sequence_parallel = layout.sequence_parallel;
 }
 
@@ -159,7 +162,8 @@ TEST(ManyRanks, SizesThatDoNotFitAreRefused) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(refusal({5, 2, 2}), HasSubstr("5 ranks are no multiple of parallel.tp 2 x parallel.pp 2 = 4"));
+  EXPECT_THAT(refusal({5, 2, 2}), HasSubstr("5 ranks are no multiple of parallel.tp 2 x parallel.cp 1 x parallel.pp 2 = 4"));
+  EXPECT_THAT(refusal({4, 1, 1, 0, false, 3}), HasSubstr("parallel.cp 3 x parallel.pp 1 = 3: start a multiple of 3"));
   EXPECT_THAT(refusal({3, 3}), HasSubstr("4 heads over tp 3; tp may be 1, 2, 4"));
   EXPECT_THAT(refusal({8, 1, 8}), HasSubstr("parallel.pp is 8 and the model has 6 layers"));
   EXPECT_THAT(refusal({5}), HasSubstr("12"));  // samples over 5 data-parallel ranks

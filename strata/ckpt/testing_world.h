@@ -14,19 +14,22 @@
 
 namespace strata {
 
-// tp x pp x dp ranks; the last stages take the layers that do not divide.
+// tp x pp x dp x cp ranks; the last stages take the layers that do not divide.
 struct WorldLayout {
   int64_t tp = 1, pp = 1, dp = 1;
   int zero = 0;
   std::vector<std::string> frozen = {};  // patterns
-  std::string text() const { return fmt::format("tp{} pp{} dp{} zero{} frozen {}", tp, pp, dp, zero, frozen.size()); }
+  int64_t cp = 1;
+  std::string text() const {
+    return fmt::format("tp{} pp{} dp{} zero{} cp{} frozen {}", tp, pp, dp, zero, cp, frozen.size());
+  }
 };
 
 inline CompileInput world_input(const ModelSpec& model, const WorldLayout& layout, Precision precision) {
   CompileInput input = compile_input(model, precision);
   input.seq = 8;
   input.frozen = layout.frozen;
-  input.plan.num_ranks = layout.tp * layout.pp * layout.dp;
+  input.plan.num_ranks = layout.tp * layout.pp * layout.dp * layout.cp;
   const int64_t layers = num_layers(model);
   input.plan.stage_layers.clear();
   for (int64_t stage = 0; stage < layout.pp; ++stage)
@@ -34,6 +37,7 @@ inline CompileInput world_input(const ModelSpec& model, const WorldLayout& layou
   for (LayerPlan& layer : input.plan.layers) {
     layer.tp = layout.tp;
     layer.dp = layout.dp;
+    layer.cp = layout.cp;
     layer.zero = layout.zero;
   }
   return input;

@@ -202,6 +202,20 @@ TEST(Ledger, SumsTheKindsAliveAtThePeak) {
 Program step_of(const CompileInput& input) { return compile(input, {ProgramKind::kStep}).programs.front(); }
 
 // No wait is redundant, so each one that is taken away must be missed.
+// What is kept of every token falls by the number of context ranks. The core's own buffers come on top, for one layer
+// at a time: two slices of keys and values, what was attended, and the gradients of both.
+TEST(Ledger, ActivationsFallByTheContextRanks) {
+  const auto activations = [](int64_t cp) {
+    const ProgramSet set = compile(tiny_input(tiny_gpt2(8, false), {.cp = cp}, 1), {ProgramKind::kStep});
+    return ledger(set.programs.front(), Tier::kDevice).bytes[static_cast<size_t>(BookingKind::kActivation)];
+  };
+  const int64_t whole = activations(1);
+  for (int64_t cp : {2, 4}) {
+    EXPECT_GE(activations(cp) * cp, whole) << cp;
+    EXPECT_LE(activations(cp) * cp, whole + whole / 8) << cp;  // one block of eight more
+  }
+}
+
 TEST(CheckDeathTest, FindsAnyRemovedWait) {
   const Program program = step_of(tiny_input(tiny_gpt2(1, true), {2, 2, 2, 3}, 2));
   int removed = 0;

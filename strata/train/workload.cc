@@ -34,10 +34,11 @@ int64_t sequence_length(const TrainConfig& config, const ModelSpec& model) {
 // Every layer alike, layers dealt out to the stages as evenly as they divide.
 Plan uniform_plan(const TrainConfig& config, const ModelSpec& model, int64_t num_ranks, int64_t threads) {
   const ParallelConfig& parallel = config.parallel;
-  const int64_t model_ranks = parallel.tp * parallel.pp;
+  const int64_t model_ranks = parallel.tp * parallel.cp * parallel.pp;
   if (num_ranks % model_ranks != 0)
-    throw_bad_input("{} ranks are no multiple of parallel.tp {} x parallel.pp {} = {}: start a multiple of {}",
-                    num_ranks, parallel.tp, parallel.pp, model_ranks, model_ranks);
+    throw_bad_input(
+        "{} ranks are no multiple of parallel.tp {} x parallel.cp {} x parallel.pp {} = {}: start a multiple of {}",
+        num_ranks, parallel.tp, parallel.cp, parallel.pp, model_ranks, model_ranks);
   const int64_t dp = num_ranks / model_ranks;
   const BatchSizes batch = resolve_batch(config.batch, dp);
   Plan plan = single_rank_plan(model, parse_policy(parallel.activations), batch.micro, batch.accumulation, threads);
@@ -53,6 +54,7 @@ Plan uniform_plan(const TrainConfig& config, const ModelSpec& model, int64_t num
     plan.stage_layers.push_back(layers * (stage + 1) / parallel.pp - layers * stage / parallel.pp);
   for (LayerPlan& layer : plan.layers) {
     layer.tp = parallel.tp;
+    layer.cp = parallel.cp;
     layer.dp = dp;
     layer.zero = static_cast<int>(parallel.zero);
   }
@@ -69,7 +71,7 @@ Plan make_plan(const TrainConfig& config, const ModelSpec& model, const RankPosi
   const int threads = config.run.threads == 0 ? std::max(available_threads() / position.on_node, 1)
                                               : static_cast<int>(config.run.threads);
   if (config.parallel.plan == "auto") {
-    const int64_t num_ranks = position.size == 0 ? config.parallel.tp * config.parallel.pp : position.size;
+    const int64_t num_ranks = position.size == 0 ? config.parallel.tp * config.parallel.cp * config.parallel.pp : position.size;
     const Plan plan = uniform_plan(config, model, num_ranks, threads);
     validate_plan(plan, model);
     return plan;
