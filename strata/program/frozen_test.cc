@@ -94,6 +94,18 @@ TEST(FrozenProgram, EveryOrderRunsToTheEnd) {
     }
 }
 
+// The core split over context ranks goes backward where anything at or below it is trained.
+TEST(FrozenProgram, SplitCoresRunToTheEnd) {
+  CompileInput input = tiny_input(tiny_gpt2(2, false), {.cp = 2}, 1);
+  input.frozen = {"embedding.*", "attention.*", "mlp.1.*"};
+  const std::vector<Program> programs = compile_programs(input, ProgramKind::kStep);
+  EXPECT_THAT(check_world(programs), IsEmpty());
+  const auto rotations = std::ranges::count_if(programs[0].instructions, [](const Instruction& instruction) {
+    return instruction.op == Op::kCollective && instruction.collective == CollectiveKind::kRotate;
+  });
+  EXPECT_EQ(rotations, 1 + 1 + 3);  // both cores forward, the one above the trained layer backward
+}
+
 TEST(FrozenProgram, SavesParametersAlone) {
   for (Precision precision : {Precision::kF32, Precision::kBF16}) {
     CompileInput input = tiny_input(tiny_gpt2(1, false), {}, 1);
