@@ -40,7 +40,7 @@ void add_linear(std::vector<StepProduct>& products, const std::string& name, int
 
 // Tiles of tokens as the head multiplies them; the second tile and later ones add to the weight's gradient.
 void add_head(std::vector<StepProduct>& products, const ModelSpec& model, int64_t tokens) {
-  const int64_t tile = head_tile_tokens(model, tokens);
+  const int64_t tile = head_tile_tokens(single_rank_plan(model, ActivationPolicy::kKeep, 1, 1, 1), model, tokens);
   const int64_t full_tiles = tokens / tile, rest = tokens % tile;
   add_linear(products, "head", tile, model.vocab, model.hidden, 1);
   if (full_tiles > 1)

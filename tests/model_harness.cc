@@ -53,9 +53,9 @@ void ModelHarness::build(Comm* comm) {
   input_.frozen = options.frozen;
   input_.seq = options.seq;
   const DType dtype = options.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
-  input_.workspace_bytes = [options, dtype](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
-    return segment_workspace_bytes(options.model, layer, segment, direction,
-                                   {dtype, tokens, options.seq, options.threads});
+  input_.workspace_bytes = [options, plan = input_.plan, dtype](const LayerDecl& layer, int segment,
+                                                                Direction direction, int64_t tokens) {
+    return segment_workspace_bytes(options.model, plan, layer, segment, direction, {dtype, tokens, options.seq});
   };
   programs_ = compile(input_, {ProgramKind::kStep, ProgramKind::kEvaluation, ProgramKind::kSave});
   instance_ = std::make_unique<ModelInstance>(input_, layers_, programs_, comm);

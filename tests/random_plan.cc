@@ -83,6 +83,7 @@ Plan draw_any_plan(Dice& dice, const ModelSpec& model) {
   plan.micro_batch = 1 + dice.roll(2);
   plan.accumulation = 1 + dice.roll(4);
   plan.reduce = dice.coin() ? GradientReduce::kEach : GradientReduce::kLast;
+  plan.head_tile = dice.pick<int64_t>({0, 0, 3, 7});
   plan.threads = 1;
   plan.overlap = dice.coin();
   plan.sequence_parallel = dice.coin();

@@ -21,6 +21,13 @@ int64_t members_of(const Program& program, const Instruction& instruction) {
   return static_cast<int64_t>(program.groups[instruction.group].ranks.size());
 }
 
+// Of a buffer with rows of the whole micro-batch, of a tile of it, or independent of it.
+int64_t live_elements(const Program& program, const Instruction& instruction, int64_t tokens) {
+  if (instruction.micro_batch < 0) return instruction.elements;
+  const int64_t rows = (program.capacity_tokens + instruction.num_tiles - 1) / instruction.num_tiles;
+  return instruction.elements / rows * share_of(tokens, instruction.num_tiles, instruction.tile).count;
+}
+
 bool has_tied_chunk(const ProgramSet& set) {
   return std::any_of(set.chunks.begin(), set.chunks.end(),
                      [](const Chunk& chunk) { return chunk.tied_peer_stage >= 0; });
@@ -84,20 +91,21 @@ PartRange Communication::own_part(const Program& program, const Instruction& ins
   return part_range(elements, static_cast<int64_t>(ranks.size()), member);
 }
 
-// All of a partial sum, or the own part of it, which the second booking gets; or the whole of the parts.
+// All of a partial sum, or the own part of it, which the second booking gets; or the whole of the parts, of which the
+// own one is in the first of two bookings or already in its place.
 void Communication::exchange_activation(const Program& program, const Instruction& instruction, const Group& group,
                                         int64_t tokens) {
   const bool gather = instruction.collective == CollectiveKind::kAllGather;
-  const Booking& whole = program.bookings[instruction.uses[gather ? 1 : 0].booking];
+  const Booking& whole = program.bookings[(gather ? instruction.uses.back() : instruction.uses.front()).booking];
   const DType dtype = whole.bytes == instruction.elements * 4 ? DType::kF32 : DType::kBF16;
-  const int64_t elements = instruction.elements / program.capacity_tokens * tokens;
+  const int64_t elements = live_elements(program, instruction, tokens);
   std::byte* const data = arena_.data() + whole.offset;
   if (instruction.collective == CollectiveKind::kAllReduce) return comm_->all_reduce(group, dtype, data, elements);
   const PartRange own = own_part(program, instruction, elements);
   const auto bytes = static_cast<size_t>(own.count * dtype_bytes(dtype));
   std::byte* const inside = data + own.begin * dtype_bytes(dtype);
   if (gather) {
-    std::memcpy(inside, data_of(program, instruction.uses[0].booking), bytes);
+    if (instruction.uses.size() > 1) std::memcpy(inside, data_of(program, instruction.uses[0].booking), bytes);
     return comm_->all_gather(group, dtype, data, elements);
   }
   comm_->reduce_scatter(group, dtype, data, elements);
@@ -107,7 +115,7 @@ void Communication::exchange_activation(const Program& program, const Instructio
 void Communication::copy_part(const Program& program, const Instruction& instruction, int64_t tokens) {
   const Booking& whole = program.bookings[instruction.uses[0].booking];
   const int64_t element_bytes = whole.bytes / instruction.elements;
-  const PartRange own = own_part(program, instruction, instruction.elements / program.capacity_tokens * tokens);
+  const PartRange own = own_part(program, instruction, live_elements(program, instruction, tokens));
   std::memcpy(data_of(program, instruction.uses[1].booking), arena_.data() + whole.offset + own.begin * element_bytes,
               static_cast<size_t>(own.count * element_bytes));
 }
@@ -169,7 +177,7 @@ void Communication::gather_into_slot(const Program& program, const Instruction& 
 Communication::Message Communication::activation(const Program& program, const Instruction& instruction,
                                                  int64_t tokens) const {
   const Booking& booking = program.bookings[instruction.uses[0].booking];
-  const int64_t elements = instruction.elements / program.capacity_tokens * tokens;
+  const int64_t elements = live_elements(program, instruction, tokens);
   const int64_t capacity = instruction.group < 0
                                ? instruction.elements
                                : part_range(instruction.elements, members_of(program, instruction), 0).count;

@@ -22,8 +22,8 @@ class Communication {
   // rank), a program that communicates is refused.
   Communication(const CompileInput& input, const ProgramSet& set, std::span<std::byte> arena, Comm* comm);
 
-  // Complete on return; called by the thread of the instruction's queue. `batch`: the micro-batch of the instruction; null if it
-  // has none.
+  // Complete on return; called by the thread of the instruction's queue. `batch`: the micro-batch of the instruction;
+  // null if it has none.
   void run(const Program& program, const Instruction& instruction, const MicroBatch* batch);
 
  private:

@@ -145,16 +145,18 @@ void Executor::communicate(const Program& program, const Instruction& instructio
   }
 }
 
-TensorView Executor::tensor_view(const Program& program, const Use& use, const Instruction& instruction,
+TensorView Executor::tensor_view(const Program& program, const Use& use, const Instruction& run,
                                  const MicroBatch& batch) const {
-  const int layer = instruction.layer;
-  const TensorDecl& decl = layers_[layer].tensors[use.index];
+  const TensorDecl& decl = layers_[run.layer].tensors[use.index];
+  const int64_t tp = input_.plan.layers[run.layer].tp;
   const Booking& booking = program.bookings[use.booking];
   const DType dtype = decl.f32 ? DType::kF32 : storage();
-  const int64_t width = decl.layout == Layout::kSharded ? decl.width / input_.plan.layers[layer].tp : decl.width;
+  const int64_t width = decl.layout == Layout::kSharded ? share_of(decl.width, tp, set_.rank % tp).count : decl.width;
   const bool whole = booking.kind == BookingKind::kCache;  // its rows are its capacity
-  const int64_t tokens = decl.of_slice ? batch.part_of(instruction.slice).num_tokens() : batch.num_tokens();
-  const int64_t rows = whole ? booking.bytes / (width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
+  const int64_t tokens = decl.of_slice ? batch.part_of(run.slice).num_tokens() : batch.num_tokens();
+  int64_t rows = whole ? booking.bytes / (width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
+  if (decl.by_tile) rows = share_of(tokens, run.num_tiles, run.tile).count;
+  if (decl.layout == Layout::kStacked) rows *= tp;
   return {arena_.data() + booking.offset, dtype, rows, width};
 }
 
@@ -165,21 +167,25 @@ void Executor::run_layer(const Program& program, const Instruction& instruction,
   if (workspace != nullptr)
     scratch = {booking_data(program, workspace->booking),
                static_cast<size_t>(program.bookings[workspace->booking].bytes)};
+  const int64_t tp = input_.plan.layers[instruction.layer].tp;
+  const int64_t tokens = batch.num_tokens();
   SegmentCall call{parts_[instruction.layer],
-                   set_.rank % input_.plan.layers[instruction.layer].tp,
+                   set_.rank % tp,
+                   tp,
                    layer,
                    instruction.layer,
                    instruction.segment,
                    instruction.direction,
                    instruction.recomputed,
+                   share_of(tokens, instruction.num_tiles, instruction.tile),
+                   head_tile_tokens(input_.plan, input_.model, program.capacity_tokens),
                    batch,
                    *scalars_,
                    {team_, scratch}};
   call.context_rank = context_rank_;
   call.slice = instruction.slice;
   for (const Use& use : instruction.uses) {
-    if (use.role == Role::kTensor)
-      call.tensors[use.index] = tensor_view(program, use, instruction, batch);
+    if (use.role == Role::kTensor) call.tensors[use.index] = tensor_view(program, use, instruction, batch);
     if (use.role != Role::kParameter && use.role != Role::kGradient) continue;
     const Slot& slot = slots_[instruction.layer][use.index];
     const DType dtype = use.role == Role::kParameter ? storage() : DType::kF32;

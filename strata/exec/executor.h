@@ -72,8 +72,7 @@ class Executor {
   void run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch);
   void run_scalar(const Program& program, const Instruction& instruction);
   void run_update(const Program& program, const Instruction& instruction);
-  TensorView tensor_view(const Program& program, const Use& use, const Instruction& instruction,
-                         const MicroBatch& batch) const;
+  TensorView tensor_view(const Program& program, const Use& use, const Instruction& run, const MicroBatch& batch) const;
   DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
 
   const CompileInput& input_;

@@ -102,15 +102,26 @@ struct RopeArgs {
 };
 void rope(const Context&, const RopeArgs& args, std::span<const int32_t> positions, const TensorView& qkv);
 
+// Rows [first, first + rows.rows) of a table of num_rows, or of its gradient. A whole table is its only part.
+struct TablePart {
+  TensorView rows;  // empty: there is no table
+  int64_t first = 0;
+  int64_t num_rows = 0;
+  TablePart(const TensorView& table) : rows(table), num_rows(table.rows) {}
+  TablePart(const TensorView& part, int64_t first_row, int64_t table_rows)
+      : rows(part), first(first_row), num_rows(table_rows) {}
+};
+
 // x (tokens, hidden) = dropout(token_table[ids] + position_table[positions]); position_table empty for RoPE models.
+// Rows that are in no part count as zero: the sum of x over all parts is that of whole tables.
 void embedding_forward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                       const TensorView& token_table, const TensorView& position_table, const Dropout& dropout,
+                       const TablePart& token_table, const TablePart& position_table, const Dropout& dropout,
                        const TensorView& x);
-// dtoken (vocab, hidden) and dposition (max_positions, hidden), f32. kSet zeroes them first. Deterministic for any
-// thread count: threads split channels, tokens are added in order. dx is modified in place by dropout.
+// dtoken and dposition: the same rows of the gradients, f32. kSet zeroes them first. Deterministic for any thread
+// count: threads split channels, tokens are added in order. dx is modified in place by dropout.
 void embedding_backward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const TensorView& dx, const Dropout& dropout, const TensorView& dtoken,
-                        const TensorView& dposition, Write write_token, Write write_position);
+                        const TensorView& dx, const Dropout& dropout, const TablePart& dtoken,
+                        const TablePart& dposition, Write write_token, Write write_position);
 
 // Copies with conversion between f32 and bf16 (round to nearest even); same shape.
 void convert(const Context&, const TensorView& from, const TensorView& to);
@@ -166,6 +177,27 @@ void head_forward_backward(const Context&, const HeadArgs& args, float gradient_
 // logits (tokens, vocab) f32, for generation.
 void head_logits(const Context&, const TensorView& x, const TensorView& weight, const TensorView& logits);
 int64_t head_scratch_bytes(DType dtype, int64_t tile_tokens, int64_t hidden, int64_t vocab, int num_threads);
+
+// The same for one tile of tokens and a part of the vocabulary, in two functions with an exchange between: statistics
+// of every part, then loss and gradients from those of all parts.
+struct HeadTile {
+  std::span<const int32_t> targets;  // one per token of the tile; -1: not counted
+  int64_t first_word = 0;            // of the rows of `weight`
+  int64_t num_words = 0;             // of the whole vocabulary
+};
+constexpr int64_t kHeadStatistics = 3;
+// logits (tokens, words) f32. statistics (tokens, 3) f32: the largest logit, the sum of exp(logit - largest), and the
+// target's logit where it is one of these words (else 0). Not set for tokens that do not count.
+void head_statistics(const Context&, const HeadTile& tile, const TensorView& x, const TensorView& weight,
+                     const TensorView& logits, const TensorView& statistics);
+// From the statistics of all parts (parts * tokens, 3), one part after the other: the loss of whole logits.
+void head_loss(const HeadTile& tile, const TensorView& statistics, double* loss_sum);
+// dx (tokens, hidden) = this part's share of gradient_scale * d(loss_sum)/dx, dweight (words, hidden) f32 set or added.
+// Logits are overwritten.
+void head_gradients(const Context&, const HeadTile& tile, float gradient_scale, const TensorView& x,
+                    const TensorView& weight, const TensorView& logits, const TensorView& statistics,
+                    const TensorView& dx, const TensorView& dweight, Write write);
+int64_t head_tile_scratch_bytes(DType dtype, int64_t tile_tokens, int64_t hidden, int64_t words, int num_threads);
 
 // ---- parameters -----------------------------------------------------------------------------------------------------
 // Sum of squares of one f32 vector in a fixed order (double partial sums over fixed blocks, independent of the

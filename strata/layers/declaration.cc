@@ -9,17 +9,23 @@ namespace {
 
 TensorDecl activation(std::string_view name, int64_t width, Layout layout = Layout::kComplete,
                       Saving saving = Saving::kNone, std::vector<int> recomputed_from = {}) {
-  return {name, width, false, layout, saving, std::move(recomputed_from), false, false};
+  return {name, width, false, layout, saving, std::move(recomputed_from), false, false, false};
 }
 
 TensorDecl kept_f32(std::string_view name, int64_t width, Layout layout) {
-  return {name, width, true, layout, Saving::kKept, {}, false, false};
+  return {name, width, true, layout, Saving::kKept, {}, false, false, false};
 }
 
 // Sharded, and not kept between forward and backward.
 TensorDecl passing(std::string_view name, int64_t width, bool f32, bool of_slice) {
-  return {name, width, f32, Layout::kSharded, Saving::kNone, {}, false, of_slice};
+  return {name, width, f32, Layout::kSharded, Saving::kNone, {}, false, of_slice, false};
 }
+
+TensorDecl tile_f32(std::string_view name, int64_t width, Layout layout) {
+  return {name, width, true, layout, Saving::kNone, {}, false, false, true};
+}
+
+constexpr int64_t kHeadStatistics = 3;  // of a token: largest logit, sum of exp, the target's logit
 
 // The parameters of a segment that exist in this model.
 std::vector<int> present(std::initializer_list<int> indices) {
@@ -34,7 +40,7 @@ LayerDecl declare_embedding(const ModelSpec& model) {
   LayerDecl layer{};
   layer.kind = LayerKind::kEmbedding;
   layer.name = "embedding";
-  layer.tensors = {activation("x", model.hidden), activation("dx", model.hidden)};
+  layer.tensors = {activation("x", model.hidden, Layout::kPartial), activation("dx", model.hidden)};
   layer.parameters = embedding_parameter_table(model);
   const EmbeddingParameters p = embedding_parameters(model);
   SegmentDecl embed{};
@@ -171,25 +177,46 @@ LayerDecl declare_head(const ModelSpec& model) {
   layer.tensors = {activation("x", model.hidden, Layout::kComplete, Saving::kKept),
                    kept_f32("stats", 2, Layout::kComplete),
                    activation("normed", model.hidden),
-                   activation("dnormed", model.hidden),
-                   activation("dx", model.hidden),
-                   {"logits", model.vocab, true, Layout::kComplete, Saving::kNone, {}, true, false}};
+                   activation("dnormed", model.hidden, Layout::kPartial),
+                   activation("dx", model.hidden, Layout::kPartial),
+                   {"logits", model.vocab, true, Layout::kPartial, Saving::kNone, {}, true, false, false},
+                   tile_f32("tile_logits", model.vocab, Layout::kSharded),
+                   tile_f32("tile_statistics", kHeadStatistics, Layout::kStacked)};
   layer.parameters = head_parameter_table(model);
   const HeadParameters p = head_parameters(model);
   if (model.tied_head) layer.tied_parameter = p.weight;
-  SegmentDecl loss{};
+  SegmentDecl loss{}, norm{}, tile_logits{}, tile_loss{};
   loss.name = "loss";
+  loss.form = SegmentForm::kFused;
   loss.parameters = present({p.norm_weight, p.norm_bias, p.weight});
   loss.forward = {{kX}, {kStats, kNormed}};
   loss.backward = {{kX}, {kStats, kNormed, kDnormed, kDx}};
   loss.decode = {{kX}, {kStats, kNormed, kLogits}};
-  layer.segments = {loss};
+  norm.name = "norm";
+  norm.parameters = present({p.norm_weight, p.norm_bias});
+  norm.forward = {{kX}, {kStats, kNormed}};
+  norm.backward = {{kX, kStats, kDnormed}, {kDx}};
+  tile_logits.name = "tile-logits";
+  tile_logits.parameters = {p.weight};
+  tile_logits.forward = {{kNormed}, {kTileLogits, kTileStatistics}};
+  tile_loss.name = "tile-loss";
+  tile_loss.parameters = {p.weight};
+  tile_loss.forward = {{kTileStatistics}, {}};
+  tile_loss.backward = {{kNormed, kTileLogits, kTileStatistics}, {kTileLogits, kDnormed}};
+  norm.form = tile_logits.form = tile_loss.form = SegmentForm::kTiled;
+  tile_logits.by_tile = tile_loss.by_tile = true;
+  layer.segments = {loss, norm, tile_logits, tile_loss};
   layer.input = kX;
   layer.input_gradient = kDx;
   return layer;
 }
 
 }  // namespace
+
+Share share_of(int64_t size, int64_t parts, int64_t part) {
+  const int64_t begin = size * part / parts;
+  return {begin, size * (part + 1) / parts - begin};
+}
 
 std::vector<LayerDecl> declare_layers(const ModelSpec& model) {
   std::vector<LayerDecl> layers;

@@ -19,8 +19,9 @@ enum class LayerKind : uint8_t { kEmbedding, kAttention, kMlp, kHead };
 // Directions of a segment. kBackward is the fused form of both parts (the head: its logits are never whole).
 enum class Direction : uint8_t { kForward, kRecompute, kBackwardInput, kBackwardWeight, kBackward, kDecode };
 
-// Over the tensor-parallel group a tensor is complete on every rank, a partial sum on each, or split by channels.
-enum class Layout : uint8_t { kComplete, kPartial, kSharded };
+// Over the tensor-parallel group a tensor is complete on every rank, a partial sum on each, split by channels, or of
+// every rank its own, which are gathered one behind the other.
+enum class Layout : uint8_t { kComplete, kPartial, kSharded, kStacked };
 
 // What happens to a tensor between forward and backward when activations are kept selectively.
 enum class Saving : uint8_t {
@@ -29,7 +30,14 @@ enum class Saving : uint8_t {
   kCheap,  // elementwise from kept tensors: TensorDecl::recomputed_from
 };
 
-// One row per token. Widths are of the whole tensor; a sharded one holds width / tp.
+// What one of `parts` has of `size` rows, channels or tokens: shares differ by at most one.
+struct Share {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+Share share_of(int64_t size, int64_t parts, int64_t part);
+
+// One row per token. Widths are of the whole tensor; a sharded one holds this rank's share.
 struct TensorDecl {
   std::string_view name;
   int64_t width = 0;
@@ -39,6 +47,7 @@ struct TensorDecl {
   std::vector<int> recomputed_from;
   bool single_row = false;  // one row for the whole micro-batch (the logits of generation)
   bool of_slice = false;    // a row per token of the context rank whose slice the instruction deals with
+  bool by_tile = false;     // rows of one tile of tokens
 };
 
 struct DirectionDecl {
@@ -47,8 +56,14 @@ struct DirectionDecl {
   bool empty() const { return reads.empty() && writes.empty(); }
 };
 
+// A layer may be declared twice: fused, for one tensor-parallel rank and for generation, and in tiles of tokens with
+// communication between.
+enum class SegmentForm : uint8_t { kOnly, kFused, kTiled };
+
 struct SegmentDecl {
   std::string_view name;
+  SegmentForm form = SegmentForm::kOnly;
+  bool by_tile = false;  // one run per tile; neighbours take turns
   std::vector<int> parameters;
   DirectionDecl forward;
   DirectionDecl backward_input;   // empty: no such part
@@ -60,7 +75,8 @@ struct SegmentDecl {
   bool on_demand = false;  // not a step of its own: runs where the compiler inserts it
 };
 
-enum class Partition : uint8_t { kReplicated, kRows, kCols };
+// What divides over the tensor-parallel ranks. kTableRows need not divide: ranks have their share_of them.
+enum class Partition : uint8_t { kReplicated, kRows, kCols, kTableRows };
 enum class Init : uint8_t { kZeros, kOnes, kNormal, kNormalResidual };  // residual: std / sqrt(2 * blocks)
 
 // How a Hugging Face tensor lies in a parameter: rows [row_begin, row_begin + rows), transposed when the family stores
@@ -132,16 +148,19 @@ namespace mlp_tensor {
 enum : int { kX, kStats, kNormed, kPre, kAct, kY, kDy, kDact, kDpre, kDnormed, kDx, kCount };
 }
 namespace head_tensor {
-enum : int { kX, kStats, kNormed, kDnormed, kDx, kLogits, kCount };
+enum : int { kX, kStats, kNormed, kDnormed, kDx, kLogits, kTileLogits, kTileStatistics, kCount };
 }
 // Segment indices.
 namespace attention_segment {
 // With context parallelism the core is split: kKeys packs this rank's keys and values, kSlice attends those of one rank
 // (the first sets, later ones add), kFinish makes what the core makes.
 enum : int { kQkv, kCore, kOutput, kKeys, kSlice, kFinish };
-}
+}  // namespace attention_segment
 namespace mlp_segment {
 enum : int { kUp, kDown };
+}
+namespace head_segment {
+enum : int { kFused, kNorm, kTileLogits, kTileLoss };
 }
 
 // Parameter indices; -1 where a model has no such parameter.

@@ -55,7 +55,7 @@ void prune_backward(LayerDecl& layer, bool below) {
   std::set<int> wanted;
   if (layer.input_gradient >= 0) wanted.insert(layer.input_gradient);
   for (SegmentDecl& segment : layer.segments) {
-    if (segment.on_demand) continue;  // parts of another one
+    if (segment.on_demand) continue;        // parts of another one
     if (!segment.backward.empty()) return;  // the head's loss is where backward begins
     prune_weight_part(segment, layer.parameters);
     wanted.insert(segment.backward_weight.reads.begin(), segment.backward_weight.reads.end());

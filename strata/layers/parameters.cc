@@ -29,16 +29,23 @@ ParameterDecl matrix_parameter(std::string name, int64_t rows, int64_t cols, std
 
 // `hub` is the norm's Hugging Face prefix.
 void add_norm(std::vector<ParameterDecl>& table, const ModelSpec& model, const std::string& prefix,
-              const std::string& hub, bool partial_over_tp) {
+              const std::string& hub) {
   ParameterDecl weight = vector_parameter(prefix + "norm.weight", model.hidden, Init::kOnes);
-  weight.partial_over_tp = partial_over_tp;
+  weight.partial_over_tp = true;
   weight.hub = {{hub + ".weight", 0, model.hidden, false}};
   table.push_back(weight);
   if (model.norm != NormKind::kLayerNorm) return;
   ParameterDecl bias = vector_parameter(prefix + "norm.bias", model.hidden, Init::kZeros);
-  bias.partial_over_tp = partial_over_tp;
+  bias.partial_over_tp = true;
   bias.hub = {{hub + ".bias", 0, model.hidden, false}};
   table.push_back(bias);
+}
+
+// Tensor-parallel ranks have their share of the rows.
+ParameterDecl table_parameter(std::string name, int64_t rows, const ModelSpec& model, std::string hub) {
+  ParameterDecl decl = matrix_parameter(std::move(name), rows, model.hidden, {{std::move(hub), 0, rows, false}});
+  decl.partition = Partition::kTableRows;
+  return decl;
 }
 
 // One Hugging Face projection inside a (possibly fused) weight.
@@ -90,11 +97,9 @@ int find(const std::vector<ParameterDecl>& table, std::string_view suffix) {
 
 std::vector<ParameterDecl> embedding_parameter_table(const ModelSpec& model) {
   const std::string token = is_gpt2(model) ? "transformer.wte.weight" : "model.embed_tokens.weight";
-  std::vector<ParameterDecl> table = {
-      matrix_parameter("embedding.token.weight", model.vocab, model.hidden, {{token, 0, model.vocab, false}})};
+  std::vector<ParameterDecl> table = {table_parameter("embedding.token.weight", model.vocab, model, token)};
   if (model.positions == PositionKind::kLearned)
-    table.push_back(matrix_parameter("embedding.position.weight", model.max_positions, model.hidden,
-                                     {{"transformer.wpe.weight", 0, model.max_positions, false}}));
+    table.push_back(table_parameter("embedding.position.weight", model.max_positions, model, "transformer.wpe.weight"));
   return table;
 }
 
@@ -102,7 +107,7 @@ std::vector<ParameterDecl> attention_parameter_table(const ModelSpec& model, int
   std::vector<ParameterDecl> table;
   const std::string prefix = fmt::format("attention.{}.", block);
   const std::string hub = fmt::format("{}.{}.", is_gpt2(model) ? "transformer.h" : "model.layers", block);
-  add_norm(table, model, prefix, hub + (is_gpt2(model) ? "ln_1" : "input_layernorm"), true);
+  add_norm(table, model, prefix, hub + (is_gpt2(model) ? "ln_1" : "input_layernorm"));
   const int64_t kv = model.kv_heads * model.head_dim;
   std::vector<Projection> qkv = {{hub + "attn.c_attn", model.qkv_width()}};
   if (!is_gpt2(model))
@@ -133,7 +138,7 @@ std::vector<ParameterDecl> mlp_parameter_table(const ModelSpec& model, int64_t b
   std::vector<ParameterDecl> table;
   const std::string prefix = fmt::format("mlp.{}.", block);
   const std::string hub = fmt::format("{}.{}.", is_gpt2(model) ? "transformer.h" : "model.layers", block);
-  add_norm(table, model, prefix, hub + (is_gpt2(model) ? "ln_2" : "post_attention_layernorm"), true);
+  add_norm(table, model, prefix, hub + (is_gpt2(model) ? "ln_2" : "post_attention_layernorm"));
   std::vector<Projection> up = {{hub + "mlp.c_fc", model.ffn}};
   std::vector<int64_t> up_blocks;
   if (!is_gpt2(model)) {
@@ -156,13 +161,12 @@ std::vector<ParameterDecl> mlp_parameter_table(const ModelSpec& model, int64_t b
 
 std::vector<ParameterDecl> head_parameter_table(const ModelSpec& model) {
   std::vector<ParameterDecl> table;
-  add_norm(table, model, "head.", is_gpt2(model) ? "transformer.ln_f" : "model.norm", false);
+  add_norm(table, model, "head.", is_gpt2(model) ? "transformer.ln_f" : "model.norm");
   if (model.tied_head) {
     table.push_back(embedding_parameter_table(model).front());
     table.back().hub.clear();  // stored once, by its owner
   } else {
-    table.push_back(
-        matrix_parameter("head.weight", model.vocab, model.hidden, {{"lm_head.weight", 0, model.vocab, false}}));
+    table.push_back(table_parameter("head.weight", model.vocab, model, "lm_head.weight"));
   }
   return table;
 }

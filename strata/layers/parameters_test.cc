@@ -191,8 +191,8 @@ TEST(Parameters, InitialValues) {
       }
 }
 
-// Tensor parallelism: outputs of the first product are split by rows, inputs of the second by columns. What is whole on
-// every rank there has a partial gradient; the embedding and the head compute the same everywhere.
+// Tensor parallelism: outputs of the first product are split by rows, inputs of the second by columns, tables by rows
+// that need not divide. What is whole on every rank has a partial gradient.
 TEST(Parameters, Partitions) {
   for (const LayerDecl& layer : declare_layers(gpt2_124m()))
     for (const ParameterDecl& parameter : layer.parameters) {
@@ -202,9 +202,23 @@ TEST(Parameters, Partitions) {
       if (name.ends_with("qkv.bias") || name.ends_with("up.bias") || name.ends_with("output.weight") ||
           name.ends_with("down.weight"))
         wanted = Partition::kCols;
+      if (name.ends_with("token.weight") || name.ends_with("position.weight")) wanted = Partition::kTableRows;
       EXPECT_EQ(parameter.partition, wanted) << name;
-      const bool inside_block = layer.kind == LayerKind::kAttention || layer.kind == LayerKind::kMlp;
-      EXPECT_EQ(parameter.partial_over_tp, inside_block && wanted == Partition::kReplicated) << name;
+      EXPECT_EQ(parameter.partial_over_tp, wanted == Partition::kReplicated) << name;
+    }
+}
+
+TEST(Share, SharesDifferByAtMostOneAndCoverAll) {
+  for (const int64_t size : {0, 1, 7, 31, 97, 50257})
+    for (const int64_t parts : {1, 2, 3, 6, 7}) {
+      int64_t end = 0;
+      for (int64_t part = 0; part < parts; ++part) {
+        const Share share = share_of(size, parts, part);
+        EXPECT_EQ(share.begin, end);
+        EXPECT_TRUE(share.count == size / parts || share.count == (size + parts - 1) / parts);
+        end = share.begin + share.count;
+      }
+      EXPECT_EQ(end, size);
     }
 }
 

@@ -8,17 +8,17 @@
 namespace strata {
 namespace {
 
-constexpr int64_t kHeadTileElements = 16 << 20;  // f32 logits of one tile: 64 MiB
 constexpr int64_t kLine = 64;
 
 int64_t round_up(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 // The largest product of a segment as (m, n, k), in any of its directions.
-int64_t largest_gemm_scratch(const ModelSpec& model, LayerKind kind, int segment, const WorkspaceSizes& sizes) {
+int64_t largest_gemm_scratch(const ModelSpec& model, LayerKind kind, int segment, const WorkspaceSizes& sizes,
+                             int num_threads) {
   const auto scratch = [&](int64_t in, int64_t out) {
-    return std::max({kernels::gemm_scratch_bytes(sizes.dtype, sizes.tokens, out, in, sizes.num_threads),
-                     kernels::gemm_scratch_bytes(sizes.dtype, sizes.tokens, in, out, sizes.num_threads),
-                     kernels::gemm_scratch_bytes(sizes.dtype, out, in, sizes.tokens, sizes.num_threads)});
+    return std::max({kernels::gemm_scratch_bytes(sizes.dtype, sizes.tokens, out, in, num_threads),
+                     kernels::gemm_scratch_bytes(sizes.dtype, sizes.tokens, in, out, num_threads),
+                     kernels::gemm_scratch_bytes(sizes.dtype, out, in, sizes.tokens, num_threads)});
   };
   if (kind == LayerKind::kAttention)
     return segment == attention_segment::kQkv ? scratch(model.hidden, model.qkv_width())
@@ -37,27 +37,35 @@ void run_segment(const SegmentCall& call) {
   }
 }
 
-int64_t head_tile_tokens(const ModelSpec& model, int64_t tokens) {
-  const int64_t fitting = std::max<int64_t>(kHeadTileElements / model.vocab, 1);
-  const int64_t tiles = (tokens + fitting - 1) / fitting;
-  return std::max<int64_t>((tokens + tiles - 1) / std::max<int64_t>(tiles, 1), 1);  // equal tiles
+namespace {
+
+int64_t head_workspace_bytes(const ModelSpec& model, const Plan& plan, int segment, Direction direction,
+                             const WorkspaceSizes& sizes, int num_threads) {
+  if (segment == head_segment::kNorm || (segment == head_segment::kTileLoss && direction == Direction::kForward))
+    return 0;
+  const int64_t tile = head_tile_tokens(plan, model, sizes.tokens);
+  const int64_t words = share_of(model.vocab, plan.layers.back().tp, plan.layers.back().tp - 1).count;  // the largest
+  return segment == head_segment::kFused
+             ? kernels::head_scratch_bytes(sizes.dtype, tile, model.hidden, words, num_threads)
+             : kernels::head_tile_scratch_bytes(sizes.dtype, tile, model.hidden, words, num_threads);
 }
 
-int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, int segment, Direction direction,
-                                const WorkspaceSizes& sizes) {
+}  // namespace
+
+int64_t segment_workspace_bytes(const ModelSpec& model, const Plan& plan, const LayerDecl& layer, int segment,
+                                Direction direction, const WorkspaceSizes& sizes) {
+  const int num_threads = static_cast<int>(plan.threads);
   if (direction == Direction::kRecompute || layer.kind == LayerKind::kEmbedding) return 0;
-  if (layer.kind == LayerKind::kHead)
-    return kernels::head_scratch_bytes(sizes.dtype, head_tile_tokens(model, sizes.tokens), model.hidden, model.vocab,
-                                       sizes.num_threads);
+  if (layer.kind == LayerKind::kHead) return head_workspace_bytes(model, plan, segment, direction, sizes, num_threads);
   if (layer.kind == LayerKind::kAttention &&
       (segment == attention_segment::kKeys || segment == attention_segment::kFinish))
     return 0;
   if (layer.kind == LayerKind::kAttention &&
       (segment == attention_segment::kCore || segment == attention_segment::kSlice))
-    return kernels::attention_scratch_bytes(sizes.dtype, model.head_dim, sizes.seq, sizes.num_threads);
+    return kernels::attention_scratch_bytes(sizes.dtype, model.head_dim, sizes.seq, num_threads);
   const bool backward = direction == Direction::kBackwardInput || direction == Direction::kBackwardWeight;
   const bool masked = backward && model.residual_dropout > 0;
-  return largest_gemm_scratch(model, layer.kind, segment, sizes) +
+  return largest_gemm_scratch(model, layer.kind, segment, sizes, num_threads) +
          (masked ? round_up(sizes.tokens * model.hidden * dtype_bytes(sizes.dtype)) : 0);
 }
 

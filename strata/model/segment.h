@@ -9,6 +9,7 @@
 #include "strata/kernels/kernels.h"
 #include "strata/layers/declaration.h"
 #include "strata/spec/batch_sheet.h"
+#include "strata/spec/plan.h"
 #include "strata/spec/step_scalars.h"
 #include "strata/spec/train_config.h"
 
@@ -20,11 +21,14 @@ constexpr int kMaxParameters = 8;
 struct SegmentCall {
   const ModelSpec& model;   // this rank's part of it (tensor_parallel_part)
   int64_t tensor_rank = 0;  // the first one adds what is added once (biases, residuals, loss) to partial sums
+  int64_t num_tensor_ranks = 1;
   const LayerDecl& layer;
   int layer_index = 0;  // keys dropout
   int segment = 0;
   Direction direction = Direction::kForward;
   int recomputed = -1;
+  Share tile;               // tokens of a run by tile
+  int64_t tile_tokens = 1;  // of the fused head
   const MicroBatch& batch;
   StepScalars& scalars;
   kernels::Context context;                             // scratch: the run's workspace
@@ -57,13 +61,9 @@ struct WorkspaceSizes {
   DType dtype = DType::kF32;
   int64_t tokens = 0;
   int64_t seq = 0;  // longest sequence (or KV cache)
-  int num_threads = 1;
 };
-int64_t segment_workspace_bytes(const ModelSpec& model, const LayerDecl& layer, int segment, Direction direction,
-                                const WorkspaceSizes& sizes);
-
-// Rows of logits that exist at a time in the head: about 64 MiB of them, at most all tokens.
-int64_t head_tile_tokens(const ModelSpec& model, int64_t tokens);
+int64_t segment_workspace_bytes(const ModelSpec& model, const Plan& plan, const LayerDecl& layer, int segment,
+                                Direction direction, const WorkspaceSizes& sizes);
 
 namespace segments {  // per layer kind, in their own files
 void embedding(const SegmentCall& call);

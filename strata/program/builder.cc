@@ -17,12 +17,6 @@ bool has_weight_gradients(Direction direction) {
   return direction == Direction::kBackwardWeight || direction == Direction::kBackward;
 }
 
-int producer_of(const LayerDecl& layer, int tensor) {
-  for (size_t segment = 0; segment < layer.segments.size(); ++segment)
-    if (contains(layer.segments[segment].forward.writes, tensor)) return static_cast<int>(segment);
-  return -1;
-}
-
 }  // namespace
 
 ProgramBuilder::ProgramBuilder(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
@@ -37,6 +31,22 @@ ProgramBuilder::ProgramBuilder(const CompileInput& input, const std::vector<Laye
   program_.rank = input.rank;
   program_.capacity_tokens = capacity_tokens;
   program_.bookings = persistent;
+  const int64_t tile = head_tile_tokens(input.plan, input.model, capacity_tokens);
+  num_tiles_ = static_cast<int>(std::max<int64_t>((capacity_tokens + tile - 1) / tile, 1));
+}
+
+bool ProgramBuilder::takes_part(const SegmentDecl& segment, Direction direction) const {
+  const bool tiled = place_.tp > 1 && direction != Direction::kDecode;
+  return segment.form == SegmentForm::kOnly || segment.form == (tiled ? SegmentForm::kTiled : SegmentForm::kFused);
+}
+
+int ProgramBuilder::producer_of(int layer, int tensor) const {
+  for (size_t segment = 0; segment < layers_[layer].segments.size(); ++segment) {
+    const SegmentDecl& decl = layers_[layer].segments[segment];
+    if (takes_part(decl, Direction::kForward) && contains(decl.forward.writes, tensor))
+      return static_cast<int>(segment);
+  }
+  return -1;
 }
 
 int ProgramBuilder::book(std::string name, int64_t bytes, BookingKind kind, Tier tier) {
@@ -83,8 +93,11 @@ Instruction& ProgramBuilder::emit(Op op, Queue queue) {
 
 int64_t ProgramBuilder::tensor_elements(int layer, int tensor) const {
   const TensorDecl& decl = layers_[layer].tensors[tensor];
-  const int64_t width = decl.layout == Layout::kSharded ? decl.width / place_.tp : decl.width;
-  return width * (decl.single_row ? 1 : capacity_tokens_);
+  const int64_t width = decl.layout == Layout::kSharded   ? share_of(decl.width, place_.tp, place_.tensor).count
+                        : decl.layout == Layout::kStacked ? decl.width * place_.tp
+                                                          : decl.width;
+  const int64_t tile_tokens = (capacity_tokens_ + num_tiles_ - 1) / num_tiles_;
+  return width * (decl.single_row ? 1 : decl.by_tile ? tile_tokens : capacity_tokens_);
 }
 
 int ProgramBuilder::book_tensor(int layer, int tensor, int micro_batch) {
@@ -92,7 +105,8 @@ int ProgramBuilder::book_tensor(int layer, int tensor, int micro_batch) {
   const int64_t element_bytes = decl.f32 || input_.precision == Precision::kF32 ? 4 : 2;
   const int booking = book(fmt::format("{}.{}.mb{}", layers_[layer].name, decl.name, micro_batch),
                            tensor_elements(layer, tensor) * element_bytes, BookingKind::kActivation);
-  if (decl.layout == Layout::kPartial && place_.tp > 1) partial_.insert(booking);
+  const bool incomplete = decl.layout == Layout::kPartial || decl.layout == Layout::kStacked;
+  if (incomplete && place_.tp > 1) partial_.insert(booking);
   bind(layer, tensor, micro_batch, booking);
   return booking;
 }
@@ -107,17 +121,21 @@ int ProgramBuilder::complete(int layer, int tensor, int micro_batch) {
   const int booking = instance(layer, tensor, micro_batch);
   if (parts_.contains(booking)) return gather(layer, tensor, micro_batch, booking);
   if (partial_.erase(booking) == 0) return booking;
+  const bool stacked = layers_[layer].tensors[tensor].layout == Layout::kStacked;
   Instruction& reduce = emit_between_parts(Op::kCollective, Queue::kTensorGroup, layer, tensor, micro_batch);
-  reduce.collective = CollectiveKind::kAllReduce;
+  reduce.collective = stacked ? CollectiveKind::kAllGather : CollectiveKind::kAllReduce;
   reduce.uses.push_back({booking, Access::kReadWrite, Role::kMessage, -1});
   return booking;
 }
 
 Instruction& ProgramBuilder::emit_between_parts(Op op, Queue queue, int layer, int tensor, int micro_batch) {
   const int over = tensor_group();
+  const TensorDecl& decl = layers_[layer].tensors[tensor];
   Instruction& instruction = emit(op, queue);
   instruction.group = over;
-  instruction.micro_batch = micro_batch;
+  instruction.micro_batch = decl.single_row ? -1 : micro_batch;
+  instruction.tile = decl.by_tile ? tile_ : 0;
+  instruction.num_tiles = decl.by_tile ? num_tiles_ : 1;
   instruction.elements = tensor_elements(layer, tensor);
   return instruction;
 }
@@ -173,7 +191,7 @@ int ProgramBuilder::book_passed(int layer, int tensor, int micro_batch) {
 // A tensor that was dropped after forward: elementwise from what was kept, or its segment's forward again.
 void ProgramBuilder::recompute(int layer, int tensor, int micro_batch) {
   const TensorDecl& decl = layers_[layer].tensors[tensor];
-  const int segment = producer_of(layers_[layer], tensor);
+  const int segment = producer_of(layer, tensor);
   STRATA_CHECK(segment >= 0, "{}.{} of micro-batch {} is read and was never written", layers_[layer].name, decl.name,
                micro_batch);
   const bool cheap = decl.saving == Saving::kCheap &&
@@ -199,9 +217,12 @@ void ProgramBuilder::use_tensors(Instruction& instruction, const DirectionDecl& 
     const Access access = contains(direction.writes, tensor) ? Access::kReadWrite : Access::kRead;
     instruction.uses.push_back({booking, access, Role::kTensor, tensor});
   }
-  for (int tensor : direction.writes)
-    if (!contains(direction.reads, tensor))
-      instruction.uses.push_back({book_tensor(layer, tensor, micro_batch), Access::kWrite, Role::kTensor, tensor});
+  for (int tensor : direction.writes) {
+    if (contains(direction.reads, tensor)) continue;
+    const bool begun = instruction.tile > 0 && !layers_[layer].tensors[tensor].by_tile;
+    instruction.uses.push_back({begun ? instance(layer, tensor, micro_batch) : book_tensor(layer, tensor, micro_batch),
+                                begun ? Access::kReadWrite : Access::kWrite, Role::kTensor, tensor});
+  }
 }
 
 // Every parameter of the layer is offered; a run uses those of its segment.
@@ -259,6 +280,8 @@ Instruction& ProgramBuilder::append_run(int layer, int segment, Direction direct
   instruction.layer = layer;
   instruction.segment = segment;
   instruction.micro_batch = micro_batch;
+  instruction.tile = decl.by_tile ? tile_ : 0;
+  instruction.num_tiles = decl.by_tile ? num_tiles_ : 1;
   use_tensors(instruction, tensors, layer, micro_batch);
   for (int parameter : decl.parameters) {
     const auto [chunk, tensor] = find_parameter(layer, parameter);
@@ -283,18 +306,36 @@ Instruction& ProgramBuilder::append_run(int layer, int segment, Direction direct
 }
 
 void ProgramBuilder::forward_layer(int layer, Direction direction, int micro_batch) {
-  for (size_t segment = 0; segment < layers_[layer].segments.size(); ++segment)
-    if (!layers_[layer].segments[segment].on_demand) run(layer, static_cast<int>(segment), direction, micro_batch);
+  const std::vector<SegmentDecl>& segments = layers_[layer].segments;
+  const int count = static_cast<int>(segments.size());
+  for (int begin = 0, end; begin < count; begin = end) {
+    for (end = begin + 1; segments[begin].by_tile && end < count && segments[end].by_tile;) ++end;
+    if (segments[begin].on_demand || !takes_part(segments[begin], direction)) continue;
+    for (int tile = 0; tile < (segments[begin].by_tile ? num_tiles_ : 1); ++tile) {
+      start_tile(layer, micro_batch, tile);
+      for (int segment = begin; segment < end; ++segment) run(layer, segment, direction, micro_batch);
+    }
+  }
   drop_activations(layer, micro_batch);
   gathered_.clear();
+}
+
+// What was of the tile before is computed anew.
+void ProgramBuilder::start_tile(int layer, int micro_batch, int tile) {
+  tile_ = tile;
+  for (int tensor = 0; tensor < static_cast<int>(layers_[layer].tensors.size()); ++tensor)
+    if (layers_[layer].tensors[tensor].by_tile) instances_.erase({layer, tensor, micro_batch});
 }
 
 void ProgramBuilder::backward_layer(int layer, int micro_batch, Work part) {
   const bool input_part = part != Work::kBackwardWeight, weight_part = part != Work::kBackwardInput;
   for (int segment = static_cast<int>(layers_[layer].segments.size()) - 1; segment >= 0; --segment) {
     const SegmentDecl& decl = layers_[layer].segments[segment];
-    if (decl.on_demand) continue;
-    if (input_part && !decl.backward.empty()) run(layer, segment, Direction::kBackward, micro_batch);
+    if (decl.on_demand || !takes_part(decl, Direction::kBackward)) continue;
+    for (int tile = 0; input_part && !decl.backward.empty() && tile < (decl.by_tile ? num_tiles_ : 1); ++tile) {
+      start_tile(layer, micro_batch, tile);
+      run(layer, segment, Direction::kBackward, micro_batch);
+    }
     if (input_part && !decl.backward_input.empty()) run(layer, segment, Direction::kBackwardInput, micro_batch);
     if (weight_part && !decl.backward_weight.empty()) run(layer, segment, Direction::kBackwardWeight, micro_batch);
   }

@@ -30,8 +30,7 @@ class ProgramBuilder {
   Instruction& emit(Op op, Queue queue);
   Instruction& last() { return program_.instructions.back(); }
 
-  // One segment of a layer: reads are made available first, writes are booked.
-  void run(int layer, int segment, Direction direction, int micro_batch);
+  // All segments forward (also in generation), those by tile in turns.
   void forward_layer(int layer, Direction direction, int micro_batch);
   // All segments backward, last first: one part, or both of each in turn. The fused form counts as the input part.
   void backward_layer(int layer, int micro_batch, Work part);
@@ -61,6 +60,11 @@ class ProgramBuilder {
  private:
   using Key = std::tuple<int, int, int>;
 
+  // One segment of a layer: reads are made available first, writes are booked.
+  void run(int layer, int segment, Direction direction, int micro_batch);
+  bool takes_part(const SegmentDecl& segment, Direction direction) const;
+  int producer_of(int layer, int tensor) const;
+  void start_tile(int layer, int micro_batch, int tile);
   bool sequence_parallel() const { return input_.plan.sequence_parallel && place_.tp > 1; }
   int book_tensor(int layer, int tensor, int micro_batch);
   int book_part(int layer, int tensor, int micro_batch);
@@ -94,9 +98,11 @@ class ProgramBuilder {
   Program program_;
   std::vector<RankGroup> groups_;
   std::map<Key, int> instances_;
-  std::set<int> partial_;        // bookings that hold partial sums
+  std::set<int> partial_;        // bookings that hold partial sums, or this rank's of a stacked tensor
   std::set<int> parts_;          // bookings that hold this rank's part of a tensor
   std::map<int, int> gathered_;  // the whole of a part, while its layer runs
+  int num_tiles_ = 1;            // of the head
+  int tile_ = 0;                 // of the runs by tile
   std::vector<int> gradient_;
   std::set<std::pair<int, int>> gradient_written_;  // (chunk, tensor) that hold a gradient already
 };

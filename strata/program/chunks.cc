@@ -22,8 +22,13 @@ ChunkClass class_of(const LayerDecl& layer, int index, bool tied_model, int64_t 
   return layer.parameters[index].partial_over_tp && tp > 1 ? ChunkClass::kOverDpAndTp : ChunkClass::kOverDp;
 }
 
-bool replicated_over_tp(const LayerDecl& layer) {
-  return layer.kind == LayerKind::kEmbedding || layer.kind == LayerKind::kHead;
+// Shape of a parameter on a tensor-parallel rank.
+int64_t local_rows(const ParameterDecl& parameter, const RankPlace& place) {
+  const bool split = parameter.partition == Partition::kRows || parameter.partition == Partition::kTableRows;
+  return split ? share_of(parameter.rows, place.tp, place.tensor).count : parameter.rows;
+}
+int64_t local_cols(const ParameterDecl& parameter, const RankPlace& place) {
+  return parameter.partition == Partition::kCols ? parameter.cols / place.tp : parameter.cols;
 }
 
 Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strategy, const RankPlace& place,
@@ -36,16 +41,12 @@ Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strat
   const int64_t replicas = place.dp * place.cp, replica = place.data * place.cp + place.context;
   chunk.num_shards = chunk.over_tp ? replicas * place.tp : replicas;
   chunk.shard = chunk.over_tp ? replica * place.tp + place.tensor : replica;
-  if (replicated_over_tp(layer)) {
-    chunk.copies = place.tp;
-    chunk.first_copy = place.tensor == 0;
-  }
   for (int index = 0; index < static_cast<int>(layer.parameters.size()); ++index) {
     if (class_of(layer, index, tied_model, place.tp) != wanted) continue;
     const ParameterDecl& parameter = layer.parameters[index];
     if (parameter.frozen == trainable) continue;
     chunk.tensors.push_back(
-        {layer_index, index, chunk.elements, local_rows(parameter, place.tp), local_cols(parameter, place.tp)});
+        {layer_index, index, chunk.elements, local_rows(parameter, place), local_cols(parameter, place)});
     chunk.elements = round_up(chunk.elements + chunk.tensors.back().num_elements(), kAlignElements);
   }
   chunk.elements = round_up(chunk.elements, kAlignElements * chunk.num_shards);
@@ -96,13 +97,6 @@ RankPlace place_of_rank(const Plan& plan, int rank) {
   for (const LayerRange& range : layer_ranges(plan))
     if (range.stage == place.stage) place.ranges.push_back(range);
   return place;
-}
-
-int64_t local_rows(const ParameterDecl& parameter, int64_t tp) {
-  return parameter.partition == Partition::kRows ? parameter.rows / tp : parameter.rows;
-}
-int64_t local_cols(const ParameterDecl& parameter, int64_t tp) {
-  return parameter.partition == Partition::kCols ? parameter.cols / tp : parameter.cols;
 }
 
 std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan& plan, int rank) {

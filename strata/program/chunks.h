@@ -32,10 +32,6 @@ struct RankPlace {
 // Throws Error when layers of the plan differ in tp, cp or dp (a reshard between layers is not supported).
 RankPlace place_of_rank(const Plan& plan, int rank);
 
-// Local shape of a parameter on a tensor-parallel rank.
-int64_t local_rows(const ParameterDecl& parameter, int64_t tp);
-int64_t local_cols(const ParameterDecl& parameter, int64_t tp);
-
 std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan& plan, int rank);
 
 }  // namespace strata

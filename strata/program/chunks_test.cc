@@ -112,8 +112,8 @@ TEST(Chunks, ZeroStageZeroOwnsEverything) {
 TEST(Chunks, TensorParallelPartsAndReplicas) {
   const CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 1, 2, 1}, 1);
   const std::vector<Chunk> chunks = chunks_of(input, 3);
-  EXPECT_THAT(names_of(chunks),
-              ElementsAre("embedding", "attention.0", "attention.0.replicated", "mlp.0", "mlp.0.replicated", "head"));
+  EXPECT_THAT(names_of(chunks), ElementsAre("embedding", "attention.0", "attention.0.replicated", "mlp.0",
+                                            "mlp.0.replicated", "head", "head.replicated"));
   EXPECT_EQ(chunks[1].tensors[0].rows, 48);  // qkv weight by rows
   EXPECT_EQ(chunks[1].tensors[1].cols, 48);  // qkv bias
   EXPECT_EQ(chunks[1].tensors[2].cols, 16);  // output weight by columns
@@ -123,9 +123,32 @@ TEST(Chunks, TensorParallelPartsAndReplicas) {
   EXPECT_EQ(chunks[2].num_shards, 4);
   EXPECT_EQ(chunks[2].shard, 3);
   EXPECT_EQ(chunks[0].num_shards, 2);
-  EXPECT_EQ(chunks[0].copies, 2);
-  EXPECT_FALSE(chunks[0].first_copy);
-  EXPECT_TRUE(chunks_of(input, 2)[0].first_copy);
+  EXPECT_EQ(chunks[0].tensors[0].rows, 49);  // of 97 words
+  EXPECT_EQ(chunks_of(input, 2)[0].tensors[0].rows, 48);
+  EXPECT_EQ(chunks[0].tensors[1].rows, 8);  // of 16 positions
+  EXPECT_EQ(chunks[5].tensors[0].rows, 49);
+  EXPECT_EQ(chunks[6].tensors.size(), 2u);  // the final norm
+  EXPECT_EQ(chunks[6].num_shards, 4);
+}
+
+// The tables of a rank are a tp-th of their rows, up to one: (vocabulary + positions) x hidden / tp.
+TEST(Chunks, TablesShrinkWithTensorParallelism) {
+  for (const bool tied : {false, true})
+    for (const int64_t tp : {1, 2, 4}) {
+      const CompileInput input = tiny_input(tiny_gpt2(1, tied), {tp, 1, 1, 0}, 1);
+      int64_t vocabulary = 0, most = 0;
+      for (int rank = 0; rank < tp; ++rank) {
+        int64_t elements = 0;
+        for (const Chunk& chunk : chunks_of(input, rank))
+          for (const ChunkTensor& tensor : chunk.tensors)
+            if (chunk.layer == 0 || (chunk.layer == 3 && tensor.rows > 1)) elements += tensor.num_elements();
+        vocabulary += elements;
+        most = std::max(most, elements);
+      }
+      const int64_t tables = tied ? 1 : 2;
+      EXPECT_EQ(vocabulary, (tables * 97 + 16) * 32);
+      EXPECT_EQ(most, (tables * ((97 + tp - 1) / tp) + 16 / tp) * 32);
+    }
 }
 
 TEST(Chunks, TiedTableOnOneStageHasOneChunk) {
@@ -155,7 +178,7 @@ TEST(Chunks, TiedTableOnTwoStagesHasAnOwnerAndAnAlias) {
 // parts).
 TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
   for (bool tied : {false, true})
-    for (int64_t tp : {1, 2})
+    for (int64_t tp : {1, 2, 4})
       for (int64_t pp : {1, 3})
         for (int64_t dp : {1, 2, 3})
           for (int zero : {0, 1, 2, 3}) {
@@ -165,7 +188,7 @@ TEST(Chunks, OwnedPartsCoverEveryElementOnce) {
                 covered;  // layer, parameter, tensor rank if split
             for (int rank = 0; rank < input.plan.num_ranks; ++rank)
               for (const Chunk& chunk : chunks_of(input, rank)) {
-                if (chunk.tied_alias || !chunk.first_copy || (chunk.zero == 0 && chunk.shard > 0)) continue;
+                if (chunk.tied_alias || (chunk.zero == 0 && chunk.shard > 0)) continue;
                 for (const ChunkTensor& tensor : chunk.tensors) {
                   const ParameterDecl& decl = layers[tensor.layer].parameters[tensor.parameter];
                   const bool split = decl.partition != Partition::kReplicated;

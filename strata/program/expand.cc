@@ -41,6 +41,8 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
     for (int layer = first; layer < end; ++layer) {
       if (set.cache_booking[layer] >= 0) builder.bind(layer, attention_tensor::kKvCache, 0, set.cache_booking[layer]);
       builder.forward_layer(layer, direction, 0);
+      if (layers[layer].kind == LayerKind::kHead && direction == Direction::kDecode)
+        builder.complete(layer, head_tensor::kLogits, 0);
       if (place.holds(layer + 1)) builder.hand_over_output(layer, 0);
     }
     if (index + 1 < ranges.size() && ranges[index + 1].stage != stage)
@@ -56,8 +58,7 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
 
 Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                           const std::vector<Booking>& persistent) {
-  return expand_forward(input, layers, set, persistent, "evaluation", Direction::kForward,
-                        micro_batch_tokens(input));
+  return expand_forward(input, layers, set, persistent, "evaluation", Direction::kForward, micro_batch_tokens(input));
 }
 
 Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,

@@ -176,9 +176,7 @@ class StepExpander {
     }
   }
 
-  bool counts_in_norm(const Chunk& chunk) const {
-    return chunk.first_copy && !chunk.tied_alias && (chunk.zero > 0 || chunk.shard == 0);
-  }
+  bool counts_in_norm(const Chunk& chunk) const { return !chunk.tied_alias && (chunk.zero > 0 || chunk.shard == 0); }
 
   void norms() {
     for (int index : trainable_chunks()) {

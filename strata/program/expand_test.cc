@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of models small enough to count by hand. One block of tiny_gpt2 over tp 2 x pp 2 x dp 2 has these chunks,
-// padded to 32 elements per tensor and per shard:
-//   stage 0  embedding              97 x 32 + 16 x 32 = 3616 -> 3648      (2 shards)
+// Programs of models small enough to count by hand. One block of tiny_gpt2 with a vocabulary of 96 over tp 2 x pp 2 x
+// dp 2 has these chunks, padded to 32 elements per tensor and per shard:
+//   stage 0  embedding              48 x 32 + 8 x 32 = 1792               (2 shards)
 //            attention.0            48 x 32 + (48 -> 64) + 32 x 16 = 2112 (2 shards)
 //            attention.0.replicated 3 x 32 = 96 -> 128                    (4 shards)
 //   stage 1  mlp.0                  64 x 32 + 64 + 32 x 64 = 4160         (2 shards)
 //            mlp.0.replicated       96 -> 128                             (4 shards)
-//            head                   2 x 32 + 97 x 32 = 3168 -> 3200       (2 shards)
-// A message is 32 channels x 2 samples x 16 tokens = 1024 elements.
+//            head                   48 x 32 = 1536                        (2 shards)
+//            head.replicated        2 x 32 = 64 -> 128                    (4 shards)
+// A message is 32 channels x 2 samples x 16 tokens = 1024 elements; the statistics of the loss are 3 of each of these
+// 32 tokens from 2 ranks: 192.
 #include "strata/program/expand.h"
 
 #include <fmt/format.h>
@@ -37,7 +39,7 @@ std::string kind_of(const Program& program, const Instruction& instruction) {
                      program.groups[static_cast<size_t>(instruction.group)].name);
 }
 
-// "all-gather data 2x5760": how many and how many elements in all, by name.
+// "all-gather data 2x3904": how many and how many elements in all, by name.
 std::vector<std::string> traffic(const Program& program) {
   std::map<std::string, std::pair<int, int64_t>> sums;
   for (const Instruction& instruction : program.instructions) {
@@ -53,6 +55,7 @@ std::vector<std::string> traffic(const Program& program) {
 
 std::vector<std::string> traffic_of_stage(int zero, int64_t accumulation, GradientReduce reduce, int64_t stage) {
   CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 2, 2, zero}, accumulation);
+  input.model.vocab = 96;
   input.plan.reduce = reduce;
   const std::vector<Program> programs = compile_programs(input, ProgramKind::kStep);
   const std::vector<std::string> first = traffic(programs[static_cast<size_t>(stage) * 4]);
@@ -61,36 +64,37 @@ std::vector<std::string> traffic_of_stage(int zero, int64_t accumulation, Gradie
   return first;
 }
 
-// Tensor parallelism sums the output of a layer forward and the gradient of its input backward: two per micro-batch on
-// either stage.
+// Tensor parallelism sums the output of a layer forward and the gradient of its input backward: of the embedding only
+// the output, of the head only the gradient.
 TEST(Expand, TrafficOfZero0) {
   EXPECT_THAT(traffic_of_stage(0, 1, GradientReduce::kLast, 0),
-              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 2x2048",
+              ElementsAre("all-reduce data 2x3904", "all-reduce replica 1x128", "all-reduce tensor 3x3072",
                           "all-reduce world 1x2", "recv backward-pipe 1x1024", "send forward-pipe 1x1024"));
   EXPECT_THAT(traffic_of_stage(0, 3, GradientReduce::kLast, 0),
-              ElementsAre("all-reduce data 2x5760", "all-reduce replica 1x128", "all-reduce tensor 6x6144",
+              ElementsAre("all-reduce data 2x3904", "all-reduce replica 1x128", "all-reduce tensor 9x9216",
                           "all-reduce world 1x2", "recv backward-pipe 3x3072", "send forward-pipe 3x3072"));
   EXPECT_THAT(traffic_of_stage(0, 3, GradientReduce::kLast, 1),
-              ElementsAre("all-reduce data 2x7360", "all-reduce replica 1x128", "all-reduce tensor 6x6144",
-                          "all-reduce world 1x2", "recv forward-pipe 3x3072", "send backward-pipe 3x3072"));
+              ElementsAre("all-gather tensor 3x576", "all-reduce data 2x5696", "all-reduce replica 2x256",
+                          "all-reduce tensor 9x9216", "all-reduce world 1x2", "recv forward-pipe 3x3072",
+                          "send backward-pipe 3x3072"));
 }
 
 TEST(Expand, TrafficOfZero1And2) {
   for (int zero : {1, 2})
     for (int64_t m : {1, 3})
       EXPECT_THAT(traffic_of_stage(zero, m, GradientReduce::kLast, 0),
-                  ElementsAre("all-gather data 2x5760", "all-gather replica 1x128",
-                              fmt::format("all-reduce tensor {}x{}", 2 * m, 2048 * m), "all-reduce world 1x2",
-                              fmt::format("recv backward-pipe {}x{}", m, 1024 * m), "reduce-scatter data 2x5760",
+                  ElementsAre("all-gather data 2x3904", "all-gather replica 1x128",
+                              fmt::format("all-reduce tensor {}x{}", 3 * m, 3072 * m), "all-reduce world 1x2",
+                              fmt::format("recv backward-pipe {}x{}", m, 1024 * m), "reduce-scatter data 2x3904",
                               "reduce-scatter replica 1x128", fmt::format("send forward-pipe {}x{}", m, 1024 * m)));
 }
 
 TEST(Expand, EachReducesEveryMicroBatchFromZero2On) {
   EXPECT_THAT(traffic_of_stage(2, 3, GradientReduce::kEach, 0),
               ::testing::IsSupersetOf(
-                  {"reduce-scatter data 6x17280", "reduce-scatter replica 3x384", "all-gather data 2x5760"}));
+                  {"reduce-scatter data 6x11712", "reduce-scatter replica 3x384", "all-gather data 2x3904"}));
   EXPECT_THAT(traffic_of_stage(1, 3, GradientReduce::kEach, 0),
-              ::testing::IsSupersetOf({"reduce-scatter data 2x5760"}));
+              ::testing::IsSupersetOf({"reduce-scatter data 2x3904"}));
 }
 
 // A chunk is gathered once for consecutive runs of its layer; backward of the embedding (e) reads no weights. With E,
@@ -100,32 +104,55 @@ TEST(Expand, EachReducesEveryMicroBatchFromZero2On) {
 TEST(Expand, TrafficOfZero3) {
   EXPECT_THAT(
       traffic_of_stage(3, 1, GradientReduce::kLast, 0),
-      ::testing::IsSupersetOf({"all-gather data 2x5760", "all-gather replica 1x128", "reduce-scatter data 2x5760"}));
+      ::testing::IsSupersetOf({"all-gather data 2x3904", "all-gather replica 1x128", "reduce-scatter data 2x3904"}));
   EXPECT_THAT(
       traffic_of_stage(3, 3, GradientReduce::kLast, 0),
-      ::testing::IsSupersetOf({"all-gather data 7x19392", "all-gather replica 4x512", "reduce-scatter data 2x5760"}));
+      ::testing::IsSupersetOf({"all-gather data 7x13824", "all-gather replica 4x512", "reduce-scatter data 2x3904"}));
   EXPECT_THAT(
       traffic_of_stage(3, 1, GradientReduce::kLast, 1),
-      ::testing::IsSupersetOf({"all-gather data 3x11520", "all-gather replica 2x256", "reduce-scatter data 2x7360"}));
+      ::testing::IsSupersetOf({"all-gather data 3x9856", "all-gather replica 3x384", "reduce-scatter data 2x5696"}));
   EXPECT_THAT(
       traffic_of_stage(3, 3, GradientReduce::kLast, 1),
-      ::testing::IsSupersetOf({"all-gather data 7x26240", "all-gather replica 4x512", "reduce-scatter data 2x7360"}));
+      ::testing::IsSupersetOf({"all-gather data 7x21248", "all-gather replica 7x896", "reduce-scatter data 2x5696"}));
 }
 
-// Without sequence parallelism a sum after the output of attention and MLP forward, and after their input gradient.
-// With it each is a reduce-scatter, and what a layer reads is gathered: forward the inputs of attention, MLP and head;
-// backward their output gradients, with their inputs once more, and the embedding's gradient.
+// Logits exist a tile at a time: a micro-batch of 32 tokens in tiles of at most 5 has seven, each with a gather of 2 x
+// 3 x 5 statistics at most. The norm is apart from them, and evaluation has no gradients.
+TEST(Expand, TheSplitHeadRunsByTiles) {
+  CompileInput input = tiny_input(tiny_gpt2(1, true), {2, 1, 1, 0}, 1);
+  input.plan.head_tile = 5;
+  const std::vector<LayerDecl> layers = declare_layers(input.model);
+  const ProgramSet set = compile(input, {ProgramKind::kStep, ProgramKind::kEvaluation});
+  EXPECT_THAT(traffic(set.programs[0]), ::testing::Contains("all-gather tensor 7x210"));
+  std::vector<std::string> runs;
+  for (const Instruction& instruction : set.programs[1].instructions)
+    if (instruction.op == Op::kRun && layers[static_cast<size_t>(instruction.layer)].kind == LayerKind::kHead)
+      runs.push_back(instruction_name(instruction, layers));
+  ASSERT_EQ(runs.size(), 15u);
+  EXPECT_EQ(runs[0], "run head.norm forward mb0");
+  EXPECT_EQ(runs[1], "run head.tile-logits forward mb0 tile 0 of 7");
+  EXPECT_EQ(runs[14], "run head.tile-loss forward mb0 tile 6 of 7");
+  for (const Booking& booking : set.programs[0].bookings)
+    if (booking.name == "head.tile_logits.mb0") {
+      EXPECT_EQ(booking.bytes, 5 * 48 * 4);
+    }
+}
+
+// Without sequence parallelism a sum after the output of embedding, attention and MLP forward, and after the input
+// gradient of attention, MLP and head; besides the statistics of the loss, 192 elements. With it each is a
+// reduce-scatter, and what a layer reads is gathered: forward the inputs of attention, MLP and head; backward their
+// output gradients, with their inputs once more, and the embedding's gradient.
 TEST(Expand, TrafficOfSequenceParallelism) {
   CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 1, 2, 0}, 1);
-  EXPECT_THAT(traffic(step_of(input).programs.front()), ::testing::Contains("all-reduce tensor 4x4096"));
+  EXPECT_THAT(traffic(step_of(input).programs.front()), ::testing::Contains("all-reduce tensor 6x6144"));
   input.plan.sequence_parallel = true;
   EXPECT_THAT(traffic(step_of(input).programs.front()),
-              ::testing::IsSupersetOf({"all-gather tensor 8x8192", "reduce-scatter tensor 4x4096"}));
+              ::testing::IsSupersetOf({"all-gather tensor 9x8384", "reduce-scatter tensor 6x6144"}));
 }
 
-// Over cp 4 a rank has at most 2 samples x 4 of 16 tokens. Keys and values: 2 x 2 heads of 8 = 32 channels per token, so
-// 8 x 32 = 256 elements per message, 3 of them forward, 3 of them backward and 4 with gradients; with two layers of two
-// micro-batches four times as many. Over tp 2 half of the heads.
+// Over cp 4 a rank has at most 2 samples x 4 of 16 tokens. Keys and values: 2 x 2 heads of 8 = 32 channels per token,
+// so 8 x 32 = 256 elements per message, 3 of them forward, 3 of them backward and 4 with gradients; with two layers of
+// two micro-batches four times as many. Over tp 2 half of the heads.
 TEST(Expand, TrafficOfContextParallelism) {
   const auto context_traffic = [](int64_t tp, int64_t blocks, int64_t accumulation, ActivationPolicy policy) {
     CompileInput input = tiny_input(tiny_llama(blocks), {.tp = tp, .cp = 4}, accumulation);
@@ -373,7 +400,8 @@ TEST(Expand, ActivationBytesOfEveryPolicy) {
 
 // On two tensor-parallel ranks qkv, attended, lse, pre and act have half their channels. The inputs of attention and
 // MLP are halved by the policy, under sequence parallelism also the head's, which holds the whole beside it; there
-// normed is computed again whatever the policy.
+// normed is computed again whatever the policy. The head's loss sees x, stats, normed, dnormed, 48 of 97 logits and 3
+// statistics of each rank.
 TEST(Expand, ActivationBytesOfParts) {
   const auto channels = [](ActivationPolicy policy, bool sequence_parallel) {
     CompileInput input = tiny_input(tiny_gpt2(1, false), {2, 1, 1, 0}, 1);
@@ -382,11 +410,12 @@ TEST(Expand, ActivationBytesOfParts) {
     const Program program = step_of(input).programs.front();
     return bytes_alive(program, BookingKind::kActivation, find_instruction(program, is_head_backward)) / (32 * 4);
   };
-  EXPECT_EQ(channels(ActivationPolicy::kFull, false), 32 + 32 + 130);
-  EXPECT_EQ(channels(ActivationPolicy::kPartitioned, false), 16 + 16 + 130);
-  EXPECT_EQ(channels(ActivationPolicy::kFull, true), 16 + 16 + 130);
-  EXPECT_EQ(channels(ActivationPolicy::kPartitioned, true), 16 + 16 + 130);
-  EXPECT_EQ(channels(ActivationPolicy::kKeep, true), (16 + 2 + 48 + 16 + 2) + (16 + 2 + 64 + 64) + 130);
+  constexpr int64_t kHead = 32 + 2 + 32 + 32 + 48 + 6;
+  EXPECT_EQ(channels(ActivationPolicy::kFull, false), 32 + 32 + kHead);
+  EXPECT_EQ(channels(ActivationPolicy::kPartitioned, false), 16 + 16 + kHead);
+  EXPECT_EQ(channels(ActivationPolicy::kFull, true), 16 + 16 + kHead);
+  EXPECT_EQ(channels(ActivationPolicy::kPartitioned, true), 16 + 16 + kHead);
+  EXPECT_EQ(channels(ActivationPolicy::kKeep, true), (16 + 2 + 48 + 16 + 2) + (16 + 2 + 64 + 64) + kHead);
 }
 
 // Over two stages of one block each, the first holds two micro-batches at its fullest: twice the kept tensors.

@@ -82,6 +82,10 @@ std::vector<CommonRun> common_runs(const TensorPart& first, const TensorPart& se
 
 std::vector<Rectangle> tensor_parallel_rectangles(const ParameterDecl& parameter, const RankPlace& place) {
   if (parameter.partition == Partition::kReplicated || place.tp == 1) return {{0, parameter.rows, 0, parameter.cols}};
+  if (parameter.partition == Partition::kTableRows) {
+    const Share share = share_of(parameter.rows, place.tp, place.tensor);
+    return {{share.begin, share.count, 0, parameter.cols}};
+  }
   const bool by_rows = parameter.partition == Partition::kRows;
   std::vector<int64_t> blocks = parameter.split_blocks;
   if (blocks.empty()) blocks = {by_rows ? parameter.rows : parameter.cols};

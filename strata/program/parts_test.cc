@@ -57,6 +57,16 @@ TEST(Rectangles, ColumnsAndFusedBiases) {
               ElementsAre(Rectangle{0, 1, 2, 2}, Rectangle{0, 1, 7, 1}, Rectangle{0, 1, 10, 1}));
 }
 
+TEST(Rectangles, RowsOfTablesNeedNotDivide) {
+  ParameterDecl decl;
+  decl.rows = 7;
+  decl.cols = 5;
+  decl.partition = Partition::kTableRows;
+  EXPECT_THAT(tensor_parallel_rectangles(decl, tensor_place(0, 3)), ElementsAre(Rectangle{0, 2, 0, 5}));
+  EXPECT_THAT(tensor_parallel_rectangles(decl, tensor_place(1, 3)), ElementsAre(Rectangle{2, 2, 0, 5}));
+  EXPECT_THAT(tensor_parallel_rectangles(decl, tensor_place(2, 3)), ElementsAre(Rectangle{4, 3, 0, 5}));
+}
+
 TEST(RectanglesDeathTest, WhatDoesNotDivideIsABug) {
   ParameterDecl decl;
   decl.name = "odd";
@@ -120,6 +130,7 @@ TEST(CommonRuns, AreTheCommonElements) {
 // The element of the whole tensor at (row, col) of a rank's local one, worked out from the blocks alone.
 int64_t whole_element(const ParameterDecl& decl, int64_t tensor, int64_t tp, int64_t row, int64_t col) {
   if (decl.partition == Partition::kReplicated) return row * decl.cols + col;
+  if (decl.partition == Partition::kTableRows) return (decl.rows * tensor / tp + row) * decl.cols + col;
   const bool by_rows = decl.partition == Partition::kRows;
   std::vector<int64_t> blocks = decl.split_blocks;
   if (blocks.empty()) blocks = {by_rows ? decl.rows : decl.cols};

@@ -61,7 +61,9 @@ std::string instruction_name(const Instruction& instruction, const std::vector<L
                                      direction_name(instruction.direction));
       if (instruction.recomputed >= 0) text += fmt::format(" {}", layer.tensors[instruction.recomputed].name);
       if (instruction.slice >= 0) text += fmt::format(" slice {}", instruction.slice);
-      return text + fmt::format(" mb{}", instruction.micro_batch);
+      text += fmt::format(" mb{}", instruction.micro_batch);
+      if (instruction.num_tiles > 1) text += fmt::format(" tile {} of {}", instruction.tile, instruction.num_tiles);
+      return text;
     }
     case Op::kCollective:
       return fmt::format("{} {} elements", collective_name(instruction.collective), instruction.elements);

@@ -94,10 +94,12 @@ struct Instruction {
   int recomputed = -1;     // run in Direction::kRecompute: the tensor
   int micro_batch = -1;    // run, send, recv
   int slice = -1;          // context parallelism: whose keys and values a run attends or a rotation passes on
-  int chunk = -1;          // update, chunk norm, gathers, reductions, and messages of a tied chunk
-  int group = -1;          // collective: index in Program::groups; copy, send, recv: whose members share out `elements`
-  int peer = -1;           // send, recv: global rank
-  int64_t elements = 0;    // collective: of the whole buffer; send, recv: of the message
+  int tile = 0;            // run by tiles of tokens, and its communication
+  int num_tiles = 1;
+  int chunk = -1;        // update, chunk norm, gathers, reductions, and messages of a tied chunk
+  int group = -1;        // collective: index in Program::groups; copy, send, recv: whose members share out `elements`
+  int peer = -1;         // send, recv: global rank
+  int64_t elements = 0;  // collective: of the whole buffer; send, recv: of the message
   std::vector<Use> uses;
   std::vector<Wait> waits;
 };
@@ -138,8 +140,6 @@ struct Chunk {
   int zero = 0;
   bool over_tp = false;      // the replicas are dp x cp x tp ranks, otherwise dp x cp
   bool trainable = true;     // otherwise its tensors are frozen: no gradient, no optimizer state, no update
-  int64_t copies = 1;        // further ranks per shard that hold the same bytes (tp ranks of a replicated tensor)
-  bool first_copy = true;    // this rank's copy is the one that counts in norms and is saved
   int tied_peer_stage = -1;  // the tied token table: the other stage that holds it; -1 otherwise
   bool tied_alias = false;   // this stage only borrows it
   int64_t shard_elements() const { return elements / num_shards; }
@@ -151,7 +151,7 @@ struct Chunk {
   int64_t held_begin() const { return zero == 3 ? shard_begin() : 0; }
   int64_t held_elements() const { return zero == 3 ? shard_elements() : elements; }
   // Over all ranks that hold a parameter, one saves what it owns of each element.
-  bool saved_here() const { return !tied_alias && first_copy && (zero > 0 || shard == 0); }
+  bool saved_here() const { return !tied_alias && (zero > 0 || shard == 0); }
 };
 
 // The programs of one rank over one memory map. Chunk c's parameter booking is parameter_booking[c]; its optimizer

@@ -59,13 +59,13 @@ class Digest {
   }
   void add_one(const Chunk& chunk) {
     add(chunk.name, chunk.layer, chunk.tensors, chunk.elements, chunk.num_shards, chunk.shard, chunk.zero,
-        chunk.over_tp, chunk.trainable, chunk.copies, chunk.first_copy, chunk.tied_peer_stage, chunk.tied_alias);
+        chunk.over_tp, chunk.trainable, chunk.tied_peer_stage, chunk.tied_alias);
   }
   void add_one(const Instruction& instruction) {
     add(instruction.op, instruction.queue, instruction.direction, instruction.collective, instruction.scalar,
         instruction.if_finite, instruction.layer, instruction.segment, instruction.recomputed, instruction.micro_batch,
-        instruction.slice, instruction.chunk, instruction.group, instruction.peer, instruction.elements, instruction.uses,
-        instruction.waits);
+        instruction.slice, instruction.tile, instruction.num_tiles, instruction.chunk, instruction.group,
+        instruction.peer, instruction.elements, instruction.uses, instruction.waits);
   }
   void add_one(const Program& program) {
     add(program.name, program.rank, program.bookings, program.groups, program.arena_bytes, program.instructions);

@@ -15,6 +15,9 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
+constexpr int64_t kHeadTileElements = 16 << 20;  // f32 logits of one tile: 64 MiB
+
+int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 const std::vector<std::string>& activation_names() {
   static const std::vector<std::string> names = {"keep", "selective", "full", "partitioned"};
@@ -150,12 +153,20 @@ void check_order(const Plan& plan) {
   }
 }
 
-// Splitting of heads and MLP channels. The embedding and the head split the vocabulary unevenly where they must.
+// Tables split their rows unevenly where they must: every rank has some.
+void check_table_split(const std::string& name, const char* rows_name, int64_t rows, int64_t tp) {
+  if (rows < tp) throw_bad_input("plan: {}: {} {} over tp {}; tp may be at most {}", name, rows, rows_name, tp, rows);
+}
+
+// Splitting of the vocabulary, positions, heads and MLP channels.
 void check_tensor_split(const Plan& plan, const ModelSpec& model, size_t index) {
   const int64_t tp = plan.layers[index].tp;
-  if (index == 0 || index + 1 == plan.layers.size()) return;
   const std::string name = layer_name(index, plan.layers.size());
-  if (index % 2 == 1) {
+  if (index == 0 || index + 1 == plan.layers.size()) {
+    check_table_split(name, "tokens of vocabulary", model.vocab, tp);
+    if (index == 0 && model.positions == PositionKind::kLearned)
+      check_table_split(name, "learned positions", model.max_positions, tp);
+  } else if (index % 2 == 1) {
     const int64_t common = std::gcd(model.heads, model.kv_heads);
     if (model.heads % tp != 0)
       throw_bad_input("plan: {}: {} heads over tp {}; tp may be {}", name, model.heads, tp, divisors(common));
@@ -202,6 +213,13 @@ void check_ranks(const Plan& plan) {
 
 }  // namespace
 
+int64_t head_tile_tokens(const Plan& plan, const ModelSpec& model, int64_t tokens) {
+  const int64_t words = divide_up(model.vocab, plan.layers.back().tp);
+  const int64_t wanted = plan.head_tile > 0 ? plan.head_tile : std::max<int64_t>(kHeadTileElements / words, 1);
+  const int64_t tiles = std::max<int64_t>(divide_up(tokens, wanted), 1);
+  return std::max<int64_t>(divide_up(tokens, tiles), 1);  // equal tiles
+}
+
 const std::string& order_name(PipelineOrder order) { return order_names()[static_cast<size_t>(order)]; }
 
 Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation,
@@ -219,6 +237,8 @@ void validate_plan(const Plan& plan, const ModelSpec& model) {
   check_positives(plan);
   check_stages(plan, model);
   check_order(plan);
+  if (plan.head_tile < 0 || plan.head_tile > kMaxCount)
+    throw_bad_input("plan: head_tile is {}, must be from 0 (about 64 MiB of logits) to {}", plan.head_tile, kMaxCount);
   for (size_t index = 0; index < plan.layers.size(); ++index) check_layer(plan, model, index);
   check_ranks(plan);
 }
@@ -243,6 +263,7 @@ json to_json(const Plan& plan) {
           {"micro_batch", plan.micro_batch},
           {"accumulation", plan.accumulation},
           {"reduce", reduce_names()[static_cast<size_t>(plan.reduce)]},
+          {"head_tile", plan.head_tile},
           {"threads", plan.threads},
           {"sequence_parallel", plan.sequence_parallel},
           {"overlap", plan.overlap}};
@@ -260,6 +281,7 @@ Plan parse_plan(const json& object, const std::string& where) {
   plan.micro_batch = reader.integer("micro_batch", std::nullopt, 1, kMaxCount);
   plan.accumulation = reader.integer("accumulation", std::nullopt, 1, kMaxCount);
   plan.reduce = static_cast<GradientReduce>(reader.choice("reduce", std::nullopt, reduce_names()));
+  plan.head_tile = reader.integer("head_tile", defaults.head_tile, 0, kMaxCount);
   plan.threads = reader.integer("threads", std::nullopt, 1, kMaxCount);
   plan.sequence_parallel = reader.boolean("sequence_parallel", defaults.sequence_parallel);
   plan.overlap = reader.boolean("overlap", defaults.overlap);

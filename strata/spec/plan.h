@@ -41,7 +41,8 @@ struct Plan {
   int64_t micro_batch = 1;        // samples per micro-batch and data-parallel rank (of cp x tp ranks)
   int64_t accumulation = 1;       // micro-batches per step
   GradientReduce reduce = GradientReduce::kLast;
-  int64_t threads = 1;  // compute threads of a rank
+  int64_t head_tile = 0;  // tokens whose logits exist at a time; 0: about 64 MiB of logits
+  int64_t threads = 1;    // compute threads of a rank
   // Between layers each tensor-parallel rank holds its part of an activation instead of the whole (Korthikanti et al.,
   // 2022).
   bool sequence_parallel = false;
@@ -53,6 +54,9 @@ struct Plan {
 inline int64_t num_stages(const Plan& plan) {
   return static_cast<int64_t>(plan.stage_layers.size()) / plan.virtual_stages;
 }
+
+// Tokens whose logits the head computes at a time, of a micro-batch of this many.
+int64_t head_tile_tokens(const Plan& plan, const ModelSpec& model, int64_t tokens);
 
 // Name of an order in plan.json.
 const std::string& order_name(PipelineOrder order);

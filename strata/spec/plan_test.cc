@@ -20,6 +20,8 @@ using testing::HasSubstr;
 
 ModelSpec small_model() {
   ModelSpec model;
+  model.vocab = 50;
+  model.max_positions = 16;
   model.num_blocks = 2;
   model.heads = 6;
   model.kv_heads = 2;
@@ -83,6 +85,39 @@ TEST(Plan, EmbeddingAndHeadMaySplitAnyVocabulary) {
   plan.layers.front() = {6, 1};
   plan.layers.back() = {6, 1};
   validate_plan(plan, small_model());
+}
+
+TEST(Plan, RefusesTablesWithFewerRowsThanRanks) {
+  ModelSpec model = small_model();
+  model.vocab = 1;
+  EXPECT_THAT(refusal([&] { validate_plan(valid_plan(), model); }),
+              HasSubstr("layer 0 (embedding): 1 tokens of vocabulary over tp 2; tp may be at most 1"));
+  model.vocab = 5;
+  Plan plan = valid_plan();
+  plan.layers.back() = {6, 1};
+  EXPECT_THAT(refusal([&] { validate_plan(plan, model); }),
+              HasSubstr("layer 5 (head): 5 tokens of vocabulary over tp 6; tp may be at most 5"));
+  model.vocab = 50;
+  model.max_positions = 1;
+  EXPECT_THAT(refusal([&] { validate_plan(valid_plan(), model); }),
+              HasSubstr("layer 0 (embedding): 1 learned positions over tp 2"));
+  model.positions = PositionKind::kRope;
+  validate_plan(valid_plan(), model);
+}
+
+// 16 Mi logits: of 1024 words 16384 tokens, in equal tiles; over tp ranks more.
+TEST(Plan, HeadTilesAreEqualAndBounded) {
+  ModelSpec model = small_model();
+  model.vocab = 1024;
+  Plan plan = valid_plan();
+  plan.layers.back().tp = 1;
+  EXPECT_EQ(head_tile_tokens(plan, model, 100), 100);
+  EXPECT_EQ(head_tile_tokens(plan, model, 16385), 8193);
+  plan.layers.back().tp = 2;
+  EXPECT_EQ(head_tile_tokens(plan, model, 16385), 16385);
+  plan.head_tile = 5;
+  EXPECT_EQ(head_tile_tokens(plan, model, 16), 4);
+  EXPECT_EQ(head_tile_tokens(plan, model, 0), 1);
 }
 
 TEST(Plan, RefusesStagesThatDoNotHoldTheLayers) {
@@ -154,6 +189,7 @@ TEST(Plan, RefusesNumbersOutOfRange) {
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.micro_batch = 0; }), HasSubstr("micro_batch is 0"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.accumulation = -1; }), HasSubstr("accumulation is -1"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.threads = 0; }), HasSubstr("threads is 0"));
+  EXPECT_THAT(refusal_after([](Plan& plan) { plan.head_tile = -1; }), HasSubstr("head_tile is -1"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.num_ranks = 0; }), HasSubstr("num_ranks is 0"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].zero = 4; }), HasSubstr("zero is 4"));
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].tp = 0; }), HasSubstr("tp 0, cp 1 and dp 3"));
@@ -165,6 +201,7 @@ TEST(Plan, JsonRoundTripsAndMergesEqualNeighbours) {
   plan.layers[2].activations = ActivationPolicy::kFull;
   plan.layers[5].zero = 3;
   plan.reduce = GradientReduce::kEach;
+  plan.head_tile = 512;
   EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
   EXPECT_EQ(to_json(plan)["layers"].size(), 4u);  // 2, 1, 2 and 1 layers
   EXPECT_EQ(to_json(plan)["layers"][0]["count"], 2);

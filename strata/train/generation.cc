@@ -80,9 +80,8 @@ Generator::Generator(const std::string& model_folder, int threads) : folder_(mod
   input_.decode_tokens = kPromptPart;
   input_.decode_cache_tokens = input_.model.max_positions;
   input_.workspace_bytes = [this](const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
-    return segment_workspace_bytes(
-        input_.model, layer, segment, direction,
-        {DType::kF32, tokens, input_.model.max_positions, static_cast<int>(input_.plan.threads)});
+    return segment_workspace_bytes(input_.model, input_.plan, layer, segment, direction,
+                                   {DType::kF32, tokens, input_.model.max_positions});
   };
   programs_ = compile(input_, {ProgramKind::kDecode});
   if (std::filesystem::exists(std::filesystem::path(model_folder) / "tokenizer.json")) {

@@ -40,9 +40,9 @@ CompileInput evaluation_input(const ModelSpec& model, const ModelEvaluationOptio
     throw_bad_input("--seq is {} and the model has {} positions", input.seq, model.max_positions);
   input.plan = single_rank_plan(model, ActivationPolicy::kKeep, options.micro_batch, 1,
                                 options.threads == 0 ? available_threads() : options.threads);
-  input.workspace_bytes = [model, seq = input.seq, threads = static_cast<int>(input.plan.threads)](
-                              const LayerDecl& layer, int segment, Direction direction, int64_t tokens) {
-    return segment_workspace_bytes(model, layer, segment, direction, {DType::kF32, tokens, seq, threads});
+  input.workspace_bytes = [model, plan = input.plan, seq = input.seq](const LayerDecl& layer, int segment,
+                                                                      Direction direction, int64_t tokens) {
+    return segment_workspace_bytes(model, plan, layer, segment, direction, {DType::kF32, tokens, seq});
   };
   return input;
 }

@@ -104,10 +104,9 @@ CompileInput make_input(const TrainConfig& config, const ModelSpec& model, const
   input.frozen = config.model.frozen;
   input.seq = sequence_length(config, model);
   const DType dtype = config.model.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
-  const int threads = static_cast<int>(input.plan.threads);
-  input.workspace_bytes = [model, dtype, seq = input.seq, threads](const LayerDecl& layer, int segment,
-                                                                   Direction direction, int64_t tokens) {
-    return segment_workspace_bytes(model, layer, segment, direction, {dtype, tokens, seq, threads});
+  input.workspace_bytes = [model, plan = input.plan, dtype, seq = input.seq](const LayerDecl& layer, int segment,
+                                                                             Direction direction, int64_t tokens) {
+    return segment_workspace_bytes(model, plan, layer, segment, direction, {dtype, tokens, seq});
   };
   return input;
 }

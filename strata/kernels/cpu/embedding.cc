@@ -19,10 +19,18 @@ namespace strata::kernels {
 struct EmbeddingArgs {
   const int32_t* ids = nullptr;
   const int32_t* positions = nullptr;
-  TensorView token_table;     // or its gradient, which may be empty
-  TensorView position_table;  // or its gradient; may be empty
-  TensorView x;               // or its gradient
+  TablePart token_table;     // or its gradient
+  TablePart position_table;  // or its gradient
+  TensorView x;              // or its gradient
 };
+
+// Row `index` of the whole table; null where it is in another part.
+template <typename T>
+T* find_row(const TablePart& table, const int32_t* indices, int64_t token) {
+  if (table.rows.empty()) return nullptr;
+  const int64_t row = indices[token] - table.first;
+  return row >= 0 && row < table.rows.rows ? table.rows.row<T>(row) : nullptr;
+}
 
 }  // namespace strata::kernels
 #endif
@@ -34,11 +42,11 @@ namespace {
 template <typename T>
 void gather_rows_of(const EmbeddingArgs& args, const DropoutState& state, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const T* token = args.token_table.row<T>(args.ids[row]);
-    const T* position = args.position_table.empty() ? nullptr : args.position_table.row<T>(args.positions[row]);
+    const T* token = find_row<T>(args.token_table, args.ids, row);
+    const T* position = find_row<T>(args.position_table, args.positions, row);
     T* x = args.x.row<T>(row);
     for_each_dropped(state, row, args.x.cols, [&](auto d, int64_t c, auto factor) HWY_ATTR {
-      auto sum = load(d, token + c);
+      auto sum = token == nullptr ? hn::Zero(d) : load(d, token + c);
       if (position != nullptr) sum = hn::Add(sum, load(d, position + c));
       store(d, hn::Mul(sum, factor), x + c);
     });
@@ -50,14 +58,14 @@ template <typename T>
 void scatter_channels_of(const EmbeddingArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = 0; row < args.x.rows; ++row) {
     const T* x = args.x.row<T>(row) + begin;
-    float* token = args.token_table.empty() ? nullptr : args.token_table.row<float>(args.ids[row]) + begin;
-    float* position =
-        args.position_table.empty() ? nullptr : args.position_table.row<float>(args.positions[row]) + begin;
-    for_each_vector(end - begin, [&](auto d, int64_t c) HWY_ATTR {
-      const auto gradient = load(d, x + c);
-      if (token != nullptr) store(d, hn::Add(load(d, token + c), gradient), token + c);
-      if (position != nullptr) store(d, hn::Add(load(d, position + c), gradient), position + c);
-    });
+    for (float* target : {find_row<float>(args.token_table, args.ids, row),
+                          find_row<float>(args.position_table, args.positions, row)}) {
+      if (target == nullptr) continue;
+      for_each_vector(end - begin, [&](auto d, int64_t c) HWY_ATTR {
+        float* const sum = target + begin + c;
+        store(d, hn::Add(load(d, sum), load(d, x + c)), sum);
+      });
+    }
   }
 }
 
@@ -88,16 +96,22 @@ void check_indices(const char* name, std::span<const int32_t> indices, int64_t r
     STRATA_CHECK(index >= 0 && index < limit, "{} {} of a table of {}", name, index, limit);
 }
 
+void check_table(const char* name, const TablePart& table, int64_t cols, DType dtype) {
+  check_view(name, table.rows, table.rows.rows, cols, dtype);
+  STRATA_CHECK(table.first >= 0 && table.first + table.rows.rows <= table.num_rows, "{} rows from {} on of a {} of {}",
+               table.rows.rows, table.first, name, table.num_rows);
+}
+
 void check_tables(const EmbeddingArgs& args, std::span<const int32_t> ids, std::span<const int32_t> positions,
                   DType dtype) {
   check_storage("embedding x", args.x);
-  if (!args.token_table.empty()) {
-    check_view("token table", args.token_table, args.token_table.rows, args.x.cols, dtype);
-    check_indices("token id", ids, args.x.rows, args.token_table.rows);
+  if (!args.token_table.rows.empty()) {
+    check_table("token table", args.token_table, args.x.cols, dtype);
+    check_indices("token id", ids, args.x.rows, args.token_table.num_rows);
   }
-  if (args.position_table.empty()) return;
-  check_view("position table", args.position_table, args.position_table.rows, args.x.cols, dtype);
-  check_indices("position", positions, args.x.rows, args.position_table.rows);
+  if (args.position_table.rows.empty()) return;
+  check_table("position table", args.position_table, args.x.cols, dtype);
+  check_indices("position", positions, args.x.rows, args.position_table.num_rows);
 }
 
 void clear_table(Team& team, const TensorView& table) {
@@ -109,7 +123,7 @@ void clear_table(Team& team, const TensorView& table) {
 }  // namespace
 
 void embedding_forward(const Context& context, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                       const TensorView& token_table, const TensorView& position_table, const Dropout& dropout,
+                       const TablePart& token_table, const TablePart& position_table, const Dropout& dropout,
                        const TensorView& x) {
   const EmbeddingArgs args = {ids.data(), positions.data(), token_table, position_table, x};
   check_tables(args, ids, positions, x.dtype);
@@ -120,13 +134,13 @@ void embedding_forward(const Context& context, std::span<const int32_t> ids, std
 }
 
 void embedding_backward(const Context& context, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const TensorView& dx, const Dropout& dropout, const TensorView& dtoken,
-                        const TensorView& dposition, Write write_token, Write write_position) {
+                        const TensorView& dx, const Dropout& dropout, const TablePart& dtoken,
+                        const TablePart& dposition, Write write_token, Write write_position) {
   const EmbeddingArgs args = {ids.data(), positions.data(), dtoken, dposition, dx};
   check_tables(args, ids, positions, DType::kF32);
   kernels::dropout(context, dropout, dx, dx);
-  if (write_token == Write::kSet && !dtoken.empty()) clear_table(context.team, dtoken);
-  if (write_position == Write::kSet && !dposition.empty()) clear_table(context.team, dposition);
+  if (write_token == Write::kSet && !dtoken.rows.empty()) clear_table(context.team, dtoken.rows);
+  if (write_position == Write::kSet && !dposition.rows.empty()) clear_table(context.team, dposition.rows);
   context.team.parallel_for(dx.cols, part_grain(dx.rows, 16), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(scatter_channels)(args, begin, end);
   });

@@ -62,6 +62,13 @@ TEST(Embedding, ForwardIsTheReference) {
   });
 }
 
+double largest_of(const Matrix& matrix) {
+  double result = 0;
+  for (int64_t row = 0; row < matrix.rows(); ++row)
+    for (int64_t col = 0; col < matrix.cols(); ++col) result = std::max(result, std::abs(matrix.at(row, col)));
+  return result;
+}
+
 struct Gradients {
   Matrix dtoken, dposition, dx;
   bool operator==(const Gradients&) const = default;
@@ -94,6 +101,45 @@ TEST(Embedding, BackwardEqualsTheReferenceForAnyTeam) {
           expect_close(actual.dx, expected.dx, equal, "dx");
         }
     });
+  });
+}
+
+// The parts' x add up to that of whole tables, and their gradients are its rows.
+TEST(Embedding, PartsOfTheTablesAreTheWhole) {
+  Team team(1);
+  const Context context{team, {}};
+  for_each_problem([&](const Problem& p) {
+    const int64_t tokens = p.dx.rows(), hidden = p.dx.cols();
+    const Matrix whole(p.dtype, tokens, hidden, 0), sum(DType::kF32, tokens, hidden, 0);
+    ref::embedding_forward(context, p.ids, p.positions, p.token_table.view(), p.position_table.view(), p.dropout,
+                           whole.view());
+    const auto plain = [](auto&&... args) { ref::embedding_backward(args...); };
+    const Gradients expected = run_backward(context, p, true, Write::kSet, plain);
+    Gradients actual = run_backward(context, p, true, Write::kAdd, [](auto&&...) {});
+    constexpr int64_t kParts = 3;
+    for (int64_t part = 0; part < kParts; ++part) {
+      const auto rows_of = [&](const TensorView& table) {
+        const int64_t first = table.rows * part / kParts, end = table.rows * (part + 1) / kParts;
+        return TablePart(table.slice_rows(first, end - first), first, table.rows);
+      };
+      const Matrix x(p.dtype, tokens, hidden, 0), dx = p.dx;
+      embedding_forward(context, p.ids, p.positions, rows_of(p.token_table.view()), rows_of(p.position_table.view()),
+                        p.dropout, x.view());
+      for (int64_t row = 0; row < tokens; ++row)
+        for (int64_t col = 0; col < hidden; ++col)
+          ref::write_element(sum.view(), row, col, x.at(row, col) + (part > 0 ? sum.at(row, col) : 0.0));
+      embedding_backward(context, p.ids, p.positions, dx.view(), p.dropout, rows_of(actual.dtoken.view()),
+                         rows_of(actual.dposition.view()), Write::kSet, Write::kSet);
+    }
+    // Token and position may come from two parts, each rounded behind its dropout; the token's is at most |x| + the
+    // position's. The whole is rounded once, the sum once.
+    const double position_size = largest_of(p.position_table) / (1 - p.dropout.rate);
+    expect_close(sum, whole, [&](int64_t row, int64_t col) {
+      return 3 * unit_roundoff(p.dtype) * (std::abs(whole.at(row, col)) + position_size);
+    });
+    const auto equal = [](int64_t, int64_t) { return 0.0; };
+    expect_close(actual.dtoken, expected.dtoken, equal, "dtoken");
+    expect_close(actual.dposition, expected.dposition, equal, "dposition");
   });
 }
 
@@ -131,6 +177,9 @@ TEST(EmbeddingDeathTest, RefusesIndicesOutsideTheTables) {
     embedding_forward({team, {}}, p.ids, p.positions, p.token_table.view(), p.position_table.view(), p.dropout,
                       p.dx.view());
   };
+  const TablePart beyond(p.token_table.view(), 3, kVocab);
+  EXPECT_DEATH(embedding_forward({team, {}}, p.ids, p.positions, beyond, TensorView(), p.dropout, p.dx.view()),
+               "11 rows from 3 on of a token table of 11");
   p.positions[1] = kMaxPositions;
   EXPECT_DEATH(forward(), "position 9 of a table of 9");
   p.ids[0] = -1;

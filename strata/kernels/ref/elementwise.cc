@@ -153,27 +153,41 @@ void rope(const Context&, const RopeArgs& args, std::span<const int32_t> positio
       }
 }
 
+namespace {
+
+// Row `index` of a whole table in its part; -1 where it is in another.
+int64_t row_in_part(const TablePart& table, int64_t index) {
+  return index >= table.first && index < table.first + table.rows.rows ? index - table.first : -1;
+}
+
+}  // namespace
+
 void embedding_forward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                       const TensorView& token_table, const TensorView& position_table, const Dropout& dropout,
+                       const TablePart& token_table, const TablePart& position_table, const Dropout& dropout,
                        const TensorView& x) {
-  for (int64_t t = 0; t < x.rows; ++t)
+  for (int64_t t = 0; t < x.rows; ++t) {
+    const int64_t token = row_in_part(token_table, ids[t]), position = row_in_part(position_table, positions[t]);
     for (int64_t c = 0; c < x.cols; ++c) {
-      const double position = position_table.empty() ? 0.0 : read_element(position_table, positions[t], c);
-      write_element(x, t, c, (read_element(token_table, ids[t], c) + position) * dropout_factor(dropout, t, c));
+      const double sum = (token < 0 ? 0.0 : read_element(token_table.rows, token, c)) +
+                         (position < 0 ? 0.0 : read_element(position_table.rows, position, c));
+      write_element(x, t, c, sum * dropout_factor(dropout, t, c));
     }
+  }
 }
 
 void embedding_backward(const Context& context, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const TensorView& dx, const Dropout& dropout, const TensorView& dtoken,
-                        const TensorView& dposition, Write write_token, Write write_position) {
+                        const TensorView& dx, const Dropout& dropout, const TablePart& dtoken,
+                        const TablePart& dposition, Write write_token, Write write_position) {
   ref::dropout(context, dropout, dx, dx);
-  if (write_token == Write::kSet) clear(dtoken);
-  if (write_position == Write::kSet) clear(dposition);
+  if (write_token == Write::kSet) clear(dtoken.rows);
+  if (write_position == Write::kSet) clear(dposition.rows);
+  const auto add = [&](const TablePart& table, int64_t row, int64_t t, int64_t c) {
+    if (row >= 0) write_element(table.rows, row, c, read_element(table.rows, row, c) + read_element(dx, t, c));
+  };
   for (int64_t t = 0; t < dx.rows; ++t)
     for (int64_t c = 0; c < dx.cols; ++c) {
-      if (!dtoken.empty()) write_element(dtoken, ids[t], c, read_element(dtoken, ids[t], c) + read_element(dx, t, c));
-      if (!dposition.empty())
-        write_element(dposition, positions[t], c, read_element(dposition, positions[t], c) + read_element(dx, t, c));
+      add(dtoken, row_in_part(dtoken, ids[t]), t, c);
+      add(dposition, row_in_part(dposition, positions[t]), t, c);
     }
 }
 

@@ -29,11 +29,11 @@ void add_residual(const Context&, const Dropout& dropout, const TensorView& x, c
 void rope(const Context&, const RopeArgs& args, std::span<const int32_t> positions, const TensorView& qkv);
 
 void embedding_forward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                       const TensorView& token_table, const TensorView& position_table, const Dropout& dropout,
+                       const TablePart& token_table, const TablePart& position_table, const Dropout& dropout,
                        const TensorView& x);
 void embedding_backward(const Context&, std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const TensorView& dx, const Dropout& dropout, const TensorView& dtoken,
-                        const TensorView& dposition, Write write_token, Write write_position);
+                        const TensorView& dx, const Dropout& dropout, const TablePart& dtoken,
+                        const TablePart& dposition, Write write_token, Write write_position);
 
 void convert(const Context&, const TensorView& from, const TensorView& to);
 

@@ -67,4 +67,62 @@ void head_logits(const Context&, const TensorView& x, const TensorView& weight, 
   }
 }
 
+void head_statistics(const Context& context, const HeadTile& tile, const TensorView& x, const TensorView& weight,
+                     const TensorView& logits, const TensorView& statistics) {
+  ref::head_logits(context, x, weight, logits);
+  for (int64_t token = 0; token < x.rows; ++token) {
+    if (tile.targets[token] < 0) continue;
+    const std::vector<double> row = logits_of(x, weight, token);
+    const double largest = *std::max_element(row.begin(), row.end());
+    const int64_t target = tile.targets[token] - tile.first_word;
+    write_element(statistics, token, 0, largest);
+    write_element(statistics, token, 1, std::exp(log_sum_exp(row) - largest));
+    write_element(statistics, token, 2, target >= 0 && target < weight.rows ? row[target] : 0.0);
+  }
+}
+
+namespace {
+
+// Over all parts: the log of the sum of exp of the logits, and the target's logit.
+struct Combined {
+  double log_sum = 0, target = 0;
+};
+
+Combined combine(const TensorView& statistics, int64_t tokens, int64_t token) {
+  std::vector<double> log_sums;
+  Combined combined;
+  for (int64_t row = token; row < statistics.rows; row += tokens) {
+    log_sums.push_back(read_element(statistics, row, 0) + std::log(read_element(statistics, row, 1)));
+    combined.target += read_element(statistics, row, 2);
+  }
+  combined.log_sum = log_sum_exp(log_sums);
+  return combined;
+}
+
+}  // namespace
+
+void head_loss(const HeadTile& tile, const TensorView& statistics, double* loss_sum) {
+  const auto tokens = static_cast<int64_t>(tile.targets.size());
+  for (int64_t token = 0; token < tokens; ++token) {
+    if (tile.targets[token] < 0) continue;
+    const Combined combined = combine(statistics, tokens, token);
+    *loss_sum += combined.log_sum - combined.target;
+  }
+}
+
+void head_gradients(const Context& context, const HeadTile& tile, float gradient_scale, const TensorView& x,
+                    const TensorView& weight, const TensorView& logits, const TensorView& statistics,
+                    const TensorView& dx, const TensorView& dweight, Write write) {
+  for (int64_t token = 0; token < x.rows; ++token)
+    for (int64_t word = 0; word < weight.rows; ++word) {
+      const bool counted = tile.targets[token] >= 0;
+      const double probability =
+          counted ? std::exp(read_element(logits, token, word) - combine(statistics, x.rows, token).log_sum) : 0.0;
+      const double target = counted && word == tile.targets[token] - tile.first_word ? 1.0 : 0.0;
+      write_element(logits, token, word, gradient_scale * (probability - target));
+    }
+  ref::linear_backward_input(context, logits, weight, dx);
+  ref::linear_backward_weight(context, logits, x, dweight, {}, write);
+}
+
 }  // namespace strata::kernels::ref

@@ -26,5 +26,11 @@ void head_forward_backward(const Context&, const HeadArgs& args, float gradient_
                            const TensorView& weight, double* loss_sum, const TensorView& dx, const TensorView& dweight,
                            Write write);
 void head_logits(const Context&, const TensorView& x, const TensorView& weight, const TensorView& logits);
+void head_statistics(const Context&, const HeadTile& tile, const TensorView& x, const TensorView& weight,
+                     const TensorView& logits, const TensorView& statistics);
+void head_loss(const HeadTile& tile, const TensorView& statistics, double* loss_sum);
+void head_gradients(const Context&, const HeadTile& tile, float gradient_scale, const TensorView& x,
+                    const TensorView& weight, const TensorView& logits, const TensorView& statistics,
+                    const TensorView& dx, const TensorView& dweight, Write write);
 
 }  // namespace strata::kernels::ref
