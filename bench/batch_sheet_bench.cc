@@ -34,9 +34,10 @@ Dataset make_dataset(int64_t vocab, Sampling sampling) {
 void fill(benchmark::State& state, int64_t vocab, Sampling sampling) {
   const Dataset dataset = make_dataset(vocab, sampling);
   const SampleOrder order = SampleOrder::shuffled(dataset.num_samples(), 1);
-  const auto bytes = static_cast<size_t>(micro_batch_bytes(kSeq * kMicroBatch, kMicroBatch));
+  const BatchCapacity capacity{kSeq * kMicroBatch, kMicroBatch};
+  const auto bytes = static_cast<size_t>(micro_batch_bytes(capacity));
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
-  const MicroBatchStorage storage(memory, kSeq * kMicroBatch, kMicroBatch);
+  const MicroBatchStorage storage(memory, capacity);
   BatchSheet sheet;
   int64_t seen = 0, tokens = 0;
   for (auto _ : state) {
