@@ -49,6 +49,7 @@ std::string refusal(const ModelSpec& model, const std::vector<std::string>& patt
 std::vector<std::string> backward_of(const LayerDecl& layer) {
   std::vector<std::string> parts;
   for (const SegmentDecl& segment : layer.segments) {
+    if (segment.on_demand) continue;  // runs only as a part of another segment
     if (!segment.backward_input.empty()) parts.push_back(fmt::format("{} input", segment.name));
     if (!segment.backward_weight.empty()) parts.push_back(fmt::format("{} weight", segment.name));
     if (!segment.backward.empty()) parts.push_back(fmt::format("{} both", segment.name));
