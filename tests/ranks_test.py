@@ -99,7 +99,7 @@ class BeforeTheStart(RanksTest):
     def test_check_prints_the_ranks(self):
         result = self.strata("check", self.config, "--ranks", 4, *GLOBAL_4, *LAYOUTS[0][1])
         self.assert_done(result)
-        self.assertIn("4 = 2 stages x dp 1 x tp 2", result.stdout)
+        self.assertIn("4 = 2 stages x dp 1 x cp 1 x tp 2", result.stdout)
         arenas = [line.split() for line in result.stdout.splitlines() if line.startswith("  rank ")]
         self.assertEqual([line[1] for line in arenas], ["0", "1", "2", "3"])
         self.assertTrue(all(line[3] == "KiB" and float(line[2]) > 0 for line in arenas), arenas)
