@@ -22,8 +22,9 @@ struct Layout {
   int64_t cp = 1;
 };
 
-const std::vector<Layout> kLayouts = {{1}, {2, 1, 1, 1}, {3, 1, 1, 3}, {4, 2, 2, 2}, {4, 2, 1, 3, true}, {6, 1, 2, 1},
-                                     {4, 1, 1, 1, false, 2}, {6, 2, 1, 3, false, 3}};
+const std::vector<Layout> kLayouts = {
+    {1},          {2, 1, 1, 1},           {3, 1, 1, 3},          {4, 2, 2, 2}, {4, 2, 1, 3, true},
+    {6, 1, 2, 1}, {4, 1, 1, 1, false, 2}, {6, 2, 1, 3, false, 3}};
 
 // Batches of 12 samples, the last one of 8; 5 evaluated samples do not divide by anything here.
 void use_many_samples(TinyRun& run) {
@@ -162,7 +163,8 @@ TEST(ManyRanks, SizesThatDoNotFitAreRefused) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(refusal({5, 2, 2}), HasSubstr("5 ranks are no multiple of parallel.tp 2 x parallel.cp 1 x parallel.pp 2 = 4"));
+  EXPECT_THAT(refusal({5, 2, 2}),
+              HasSubstr("5 ranks are no multiple of parallel.tp 2 x parallel.cp 1 x parallel.pp 2 = 4"));
   EXPECT_THAT(refusal({4, 1, 1, 0, false, 3}), HasSubstr("parallel.cp 3 x parallel.pp 1 = 3: start a multiple of 3"));
   EXPECT_THAT(refusal({3, 3}), HasSubstr("4 heads over tp 3; tp may be 1, 2, 4"));
   EXPECT_THAT(refusal({8, 1, 8}), HasSubstr("parallel.pp is 8 and the model has 6 layers"));

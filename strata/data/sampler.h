@@ -42,8 +42,8 @@ struct BatchExtent {
 };
 
 // Fills one micro-batch per storage (`accumulation` of them, each for micro_batch sequences and this rank's part of
-// their tokens). The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short batch
-// the last micro-batches have fewer or no sequences. Totals are those of the global batch, equal on all ranks.
+// their tokens). The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short
+// batch the last micro-batches have fewer or no sequences. Totals are those of the global batch, equal on all ranks.
 void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet);
 

@@ -63,16 +63,16 @@ struct Problem {
   Matrix like_k(uint64_t seed) const { return {c.dtype, c.kv_offsets.back(), c.kv_heads * c.head_dim, seed, 5}; }
 
   AttentionArgs args() const {
-    return {c.heads,  c.kv_heads,    c.head_dim,    c.q_offsets, c.kv_offsets, {c.dropout, 77, tokens}, 0,
-            c.pieces, c.q_positions, c.kv_positions};
+    return {c.heads, c.kv_heads, c.head_dim,    c.q_offsets,   c.kv_offsets, {c.dropout, 77, tokens},
+            0,       c.pieces,   c.q_positions, c.kv_positions};
   }
 
   int64_t scratch_bytes(int threads) const {
     int64_t max_seq = 0;
     const auto pieces = static_cast<size_t>(c.pieces);
     for (size_t i = pieces; i < c.kv_offsets.size(); i += pieces)
-      max_seq = std::max<int64_t>({max_seq, c.kv_offsets[i] - c.kv_offsets[i - pieces],
-                                   c.q_offsets[i] - c.q_offsets[i - pieces]});
+      max_seq = std::max<int64_t>(
+          {max_seq, c.kv_offsets[i] - c.kv_offsets[i - pieces], c.q_offsets[i] - c.q_offsets[i - pieces]});
     return attention_scratch_bytes(c.dtype, c.head_dim, max_seq, threads);
   }
 
@@ -242,9 +242,8 @@ Matrix rows_of(const Matrix& whole, const Pieces& pieces, const std::vector<int3
   for (size_t piece = 0; piece < pieces.positions.size(); ++piece)
     for (int64_t row = pieces.offsets[piece]; row < pieces.offsets[piece + 1]; ++row)
       for (int64_t col = 0; col < whole.cols(); ++col)
-        ref::write_element(
-            part.view(), row, col,
-            whole.at(begins[piece / 2] + pieces.positions[piece] + row - pieces.offsets[piece], col));
+        ref::write_element(part.view(), row, col,
+                           whole.at(begins[piece / 2] + pieces.positions[piece] + row - pieces.offsets[piece], col));
   return part;
 }
 
@@ -288,8 +287,17 @@ TEST(Attention, SlicesAddUpToTheWhole) {
       const auto with_keys_of = [&](int64_t step, auto call) {
         const auto other = static_cast<size_t>((rank - step + kRanks) % kRanks);
         const Pieces& theirs = pieces[other];
-        const AttentionArgs args{4, 2, 8, own.offsets, theirs.offsets, {dropout, 77, tokens}, 0, 2, own.positions,
-                                 theirs.positions, step == 0 ? Write::kSet : Write::kAdd};
+        const AttentionArgs args{4,
+                                 2,
+                                 8,
+                                 own.offsets,
+                                 theirs.offsets,
+                                 {dropout, 77, tokens},
+                                 0,
+                                 2,
+                                 own.positions,
+                                 theirs.positions,
+                                 step == 0 ? Write::kSet : Write::kAdd};
         const Matrix k = rows_of(problem.k, theirs, offsets, 5), v = rows_of(problem.v, theirs, offsets, 6);
         call(other, args, k, v);
       };

@@ -154,7 +154,8 @@ struct AttentionArgs {
 // scaled scores. A query that sees no key has out 0 and lse -infinity.
 void attention_forward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k,
                        const TensorView& v, const TensorView& out, const TensorView& lse);
-// dq, dk, dv in the storage of q or f32; out and lse are those over all keys of the sequence. Deterministic for any thread count (work is split by sequence and kv head).
+// dq, dk, dv in the storage of q or f32; out and lse are those over all keys of the sequence. Deterministic for any
+// thread count (work is split by sequence and kv head).
 void attention_backward(const Context&, const AttentionArgs& args, const TensorView& q, const TensorView& k,
                         const TensorView& v, const TensorView& out, const TensorView& lse, const TensorView& dout,
                         const TensorView& dq, const TensorView& dk, const TensorView& dv);

@@ -56,8 +56,7 @@ TEST(FrozenProgram, AChunkIsOfOneClass) {
     EXPECT_EQ(set.state_booking[index].empty(), !chunk.trainable) << chunk.name;
   }
   EXPECT_THAT(names, ElementsAre("embedding.tied.frozen", "embedding.frozen", "attention.0", "attention.0.frozen",
-                                 "attention.0.replicated.frozen", "mlp.0", "mlp.0.replicated",
-                                 "head.replicated"));
+                                 "attention.0.replicated.frozen", "mlp.0", "mlp.0.replicated", "head.replicated"));
 }
 
 // All layers of the first of two stages: no gradient comes to it, it updates nothing, and keeps no activation for

@@ -53,10 +53,8 @@ std::vector<LayerPlan> parse_layers(const json& list, const std::string& where) 
     JsonReader reader(list[i], fmt::format("{} layers[{}]", where, i));
     const int64_t count = reader.integer("count", 1, 1, 1'000'000);
     layers.insert(layers.end(), static_cast<size_t>(count), parse_layer(reader));
-    reader.refuse_unknown({{"tensor_parallel", "tp"},
-                           {"context_parallel", "cp"},
-                           {"data_parallel", "dp"},
-                           {"recompute", "activations"}});
+    reader.refuse_unknown(
+        {{"tensor_parallel", "tp"}, {"context_parallel", "cp"}, {"data_parallel", "dp"}, {"recompute", "activations"}});
   }
   return layers;
 }

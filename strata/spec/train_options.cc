@@ -216,8 +216,9 @@ void add_placement(std::vector<TrainOption>& table) {
       {.range = kDegree, .other_names = {"tensor_parallel", "tensor_model_parallel_size"}, .only_with = automatic});
   parallel.add("sequence_parallel", &ParallelConfig::sequence_parallel,
                "tensor-parallel ranks hold parts of what lies between layers", {.only_with = automatic});
-  parallel.add("cp", &ParallelConfig::cp, "ranks that share the tokens of every sequence (context parallel)",
-               {.range = kDegree, .other_names = {"context_parallel", "context_parallel_size"}, .only_with = automatic});
+  parallel.add(
+      "cp", &ParallelConfig::cp, "ranks that share the tokens of every sequence (context parallel)",
+      {.range = kDegree, .other_names = {"context_parallel", "context_parallel_size"}, .only_with = automatic});
   parallel.add(
       "pp", &ParallelConfig::pp, "pipeline stages; the ranks that tp x cp x pp leaves are data-parallel",
       {.range = kDegree, .other_names = {"pipeline_parallel", "pipeline_model_parallel_size"}, .only_with = automatic});

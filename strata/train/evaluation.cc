@@ -26,10 +26,10 @@ EvaluationResult evaluate(Executor& executor, const Program& program, const Plan
   BatchSheet sheet;
   const int64_t round = plan.micro_batch * place.dp;  // samples of all data-parallel ranks
   for (int64_t first = 0; first < samples; first += round) {
-    fill_batch_sheet(dataset, order,
-                     {first, std::min(round, samples - first), plan.micro_batch, 1, place.data, place.dp, place.context,
-                      place.cp},
-                     storage, sheet);
+    fill_batch_sheet(
+        dataset, order,
+        {first, std::min(round, samples - first), plan.micro_batch, 1, place.data, place.dp, place.context, place.cp},
+        storage, sheet);
     executor.run(program, sheet);
     result.counted += sheet.counted;
   }

@@ -71,7 +71,8 @@ Plan make_plan(const TrainConfig& config, const ModelSpec& model, const RankPosi
   const int threads = config.run.threads == 0 ? std::max(available_threads() / position.on_node, 1)
                                               : static_cast<int>(config.run.threads);
   if (config.parallel.plan == "auto") {
-    const int64_t num_ranks = position.size == 0 ? config.parallel.tp * config.parallel.cp * config.parallel.pp : position.size;
+    const int64_t num_ranks =
+        position.size == 0 ? config.parallel.tp * config.parallel.cp * config.parallel.pp : position.size;
     const Plan plan = uniform_plan(config, model, num_ranks, threads);
     validate_plan(plan, model);
     return plan;

@@ -20,8 +20,12 @@ SequenceRows sequence_rows(const AttentionArgs& args, int64_t sequence) {
 
 Block block_of(const AttentionArgs& args, int64_t sequence, int64_t q_piece, int64_t kv_piece) {
   const int64_t q = sequence * args.pieces + q_piece, kv = sequence * args.pieces + kv_piece;
-  Block block{args.q_offsets[q], args.q_offsets[q + 1] - args.q_offsets[q], args.kv_offsets[kv],
-              args.kv_offsets[kv + 1] - args.kv_offsets[kv], 0, 0};
+  Block block{args.q_offsets[q],
+              args.q_offsets[q + 1] - args.q_offsets[q],
+              args.kv_offsets[kv],
+              args.kv_offsets[kv + 1] - args.kv_offsets[kv],
+              0,
+              0};
   if (args.q_positions.empty()) {
     block.ahead = block.num_keys - block.num_queries;
   } else {
@@ -49,8 +53,8 @@ void check_attention(const AttentionArgs& args, const TensorView& q, const Tenso
   const bool whole = args.pieces == 1 && args.q_positions.empty();
   STRATA_CHECK(whole ? args.kv_positions.empty()
                      : args.q_positions.size() == args.q_offsets.size() - 1 &&
-                                              args.kv_positions.size() == args.q_positions.size() &&
-                                              args.q_positions.size() % args.pieces == 0,
+                           args.kv_positions.size() == args.q_positions.size() &&
+                           args.q_positions.size() % args.pieces == 0,
                "{} and {} positions of {} pieces, sequences of {}", args.q_positions.size(), args.kv_positions.size(),
                args.q_offsets.size() - 1, args.pieces);
   for (int64_t index = 0; index < num_sequences(args); ++index) {

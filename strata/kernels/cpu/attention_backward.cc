@@ -123,12 +123,10 @@ class Backward {
     sgemm({queries, seen, dim_}, scale_, q, {keys_transposed_, kTileStride}, 0.0f, {probabilities_, kTileStride});
     sgemm({queries, seen, dim_}, 1.0f, dout, {values_transposed_, kTileStride}, 0.0f, {dscores_, kTileStride});
     for (int64_t i = 0; i < queries; ++i) differentiate_row(head, query + i, i, key, seen);
-    const Operand probabilities{probabilities_, kTileStride, Trans::kYes},
-        dscores{dscores_, kTileStride, Trans::kYes};
+    const Operand probabilities{probabilities_, kTileStride, Trans::kYes}, dscores{dscores_, kTileStride, Trans::kYes};
     sgemm({seen, dim_, queries}, 1.0f, probabilities, dout, 1.0f, gradients.dv.from(kv_place));
     sgemm({seen, dim_, queries}, scale_, dscores, q, 1.0f, gradients.dk.from(kv_place));
-    sgemm({queries, dim_, seen}, scale_, {dscores_, kTileStride}, keys, 1.0f,
-          gradients.dq.from(q_row - rows_.q_begin));
+    sgemm({queries, dim_, seen}, scale_, {dscores_, kTileStride}, keys, 1.0f, gradients.dq.from(q_row - rows_.q_begin));
   }
 
   // Turns scores into the (dropped) probabilities and their gradients into those of the scores.
@@ -140,8 +138,7 @@ class Backward {
     std::array<float, kKeyTile> factors;
     const bool drop = in_.args.dropout.rate != 0.0f;
     if (drop) {
-      fill_keep_factors(in_.args.dropout, row, in_.args.first_head + head, block_.first_key + key, own,
-                        factors.data());
+      fill_keep_factors(in_.args.dropout, row, in_.args.first_head + head, block_.first_key + key, own, factors.data());
       multiply_row(factors.data(), dscores, own);
     }
     softmax_gradient_row(probabilities, dscores, own, deltas_[row - rows_.q_begin]);
@@ -194,8 +191,7 @@ void attention_backward(const Context& context, const AttentionArgs& args, const
     int64_t index = next.fetch_add(1);
     if (index >= items) return;
     Backward backward(inputs, max_rows, scratch_of_member(context, member));
-    for (; index < items; index = next.fetch_add(1))
-      backward.compute(index / args.kv_heads, index % args.kv_heads);
+    for (; index < items; index = next.fetch_add(1)) backward.compute(index / args.kv_heads, index % args.kv_heads);
   });
 }
 

@@ -174,11 +174,10 @@ int64_t attention_forward_member_bytes(int64_t head_dim) {
 void attention_forward(const Context& context, const AttentionArgs& args, const TensorView& q, const TensorView& k,
                        const TensorView& v, const TensorView& out, const TensorView& lse) {
   check_attention(args, q, k, v);
-  STRATA_CHECK(
-      out.rows == q.rows && out.cols == q.cols && (out.dtype == q.dtype || out.dtype == DType::kF32) &&
-          lse.rows == q.rows && lse.cols == args.heads,
-      "out ({}, {}) and lse ({}, {}) for {} queries of {} heads", out.rows, out.cols, lse.rows, lse.cols, q.rows,
-      args.heads);
+  STRATA_CHECK(out.rows == q.rows && out.cols == q.cols && (out.dtype == q.dtype || out.dtype == DType::kF32) &&
+                   lse.rows == q.rows && lse.cols == args.heads,
+               "out ({}, {}) and lse ({}, {}) for {} queries of {} heads", out.rows, out.cols, lse.rows, lse.cols,
+               q.rows, args.heads);
   const Inputs inputs{args, q, k, v, out, lse};
   const int64_t items = num_items(args);
   std::atomic<int64_t> next{0};

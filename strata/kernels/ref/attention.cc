@@ -35,7 +35,8 @@ std::vector<Key> keys_of(const AttentionArgs& args, size_t q_piece, int64_t quer
   for (size_t piece = q_piece / pieces * pieces, end = piece + pieces; piece < end; ++piece)
     for (int64_t key = 0; key < args.kv_offsets[piece + 1] - args.kv_offsets[piece]; ++key)
       if (sees(args, q_piece, query, piece, key))
-        keys.push_back({args.kv_offsets[piece] + key, (args.kv_positions.empty() ? 0 : args.kv_positions[piece]) + key});
+        keys.push_back(
+            {args.kv_offsets[piece] + key, (args.kv_positions.empty() ? 0 : args.kv_positions[piece]) + key});
   return keys;
 }
 
@@ -68,7 +69,8 @@ std::vector<double> scores(const AttentionArgs& args, const Query& query, const 
 double keep_factor(const AttentionArgs& args, const Query& query, const Key& key) {
   const Dropout& dropout = args.dropout;
   if (dropout.rate == 0.0f) return 1.0;
-  const uint64_t column = static_cast<uint64_t>(args.first_head + query.head) << 32 | static_cast<uint64_t>(key.position);
+  const uint64_t column =
+      static_cast<uint64_t>(args.first_head + query.head) << 32 | static_cast<uint64_t>(key.position);
   const uint32_t word = philox(dropout.key, static_cast<uint64_t>(dropout.tokens[query.row]), column / 4)[column % 4];
   return uniform_from(word) >= dropout.rate ? 1.0f / (1.0f - dropout.rate) : 0.0;
 }
