@@ -6,6 +6,7 @@ code, signals, and resuming under every layout. Usage: ranks_test.py STRATA MPIE
 import csv
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -225,8 +226,13 @@ class Signals(RanksTest):
 
     def ranks_alive(self):
         """Processes that work on this test's config."""
-        found = subprocess.run(["pgrep", "-f", str(self.config)], capture_output=True, text=True, check=False)
-        return found.stdout.split()
+        config, alive = str(self.config).encode(), []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                alive += [path.parent.name] if config in path.read_bytes() else []
+            except OSError:  # it has ended meanwhile
+                pass
+        return alive
 
 
 if __name__ == "__main__":
