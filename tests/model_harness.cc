@@ -12,6 +12,7 @@
 #include "strata/model/segment.h"
 #include "strata/program/parts.h"
 #include "strata/spec/context_pieces.h"
+#include "strata/spec/testing.h"
 #include "strata/train/initialize.h"
 
 namespace strata::testing {
@@ -198,30 +199,12 @@ void run_ranks(int num_ranks, const std::function<void(int rank, Comm& comm)>& b
 }
 
 ModelSpec tiny_gpt2(double dropout) {
-  ModelSpec model;
-  model.family = "gpt2";
-  model.vocab = 97;
-  model.hidden = 32;
-  model.num_blocks = 2;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 8;
-  model.ffn = 128;
-  model.max_positions = 16;
+  ModelSpec model = strata::tiny_gpt2();
   model.attention_dropout = model.residual_dropout = model.embedding_dropout = static_cast<float>(dropout);
   return model;
 }
 
-ModelSpec tiny_llama() {
-  ModelSpec model = tiny_gpt2();
-  model.family = "llama";
-  model.kv_heads = 2;
-  model.ffn = 72;
-  model.norm = NormKind::kRmsNorm;
-  model.activation = ActivationKind::kSwiglu;
-  model.positions = PositionKind::kRope;
-  model.tied_head = model.attention_bias = model.mlp_bias = false;
-  return model;
-}
+ModelSpec tiny_llama() { return llama_shaped(strata::tiny_gpt2(), 2, 72); }
 
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;

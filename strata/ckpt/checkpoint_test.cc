@@ -15,17 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ModelSpec tiny_llama() {
-  ModelSpec model = tiny_gpt2();
-  model.family = "llama";
-  model.kv_heads = 2;
-  model.ffn = 88;
-  model.norm = NormKind::kRmsNorm;
-  model.activation = ActivationKind::kSwiglu;
-  model.positions = PositionKind::kRope;
-  model.tied_head = model.attention_bias = model.mlp_bias = false;
-  return model;
-}
+ModelSpec tiny_llama() { return llama_shaped(tiny_gpt2(), 2, 88); }
 
 int parameters_of(const TinyRun& run, size_t chunk) { return run.set.parameter_booking[chunk]; }
 auto state_of(std::string_view name) {

@@ -30,16 +30,7 @@ ModelSpec small_gpt2(bool tied) {
   return model;
 }
 
-ModelSpec small_llama(int64_t kv_heads) {
-  ModelSpec model = small_gpt2(false);
-  model.family = "llama";
-  model.kv_heads = kv_heads;
-  model.norm = NormKind::kRmsNorm;
-  model.activation = ActivationKind::kSwiglu;
-  model.positions = PositionKind::kRope;
-  model.attention_bias = model.mlp_bias = false;
-  return model;
-}
+ModelSpec small_llama(int64_t kv_heads) { return llama_shaped(small_gpt2(false), kv_heads, 20); }
 
 const std::vector<WorldLayout>& layouts() {
   static const std::vector<WorldLayout> all = {{1, 1, 1, 0}, {1, 1, 1, 3}, {1, 1, 2, 0},        {1, 1, 3, 1},

@@ -11,22 +11,10 @@
 #include "strata/ckpt/checkpoint.h"
 #include "strata/device/arena.h"
 #include "strata/layers/freeze.h"
+#include "strata/spec/testing.h"
 #include "strata/tensor/f32_values.h"
 
 namespace strata {
-
-inline ModelSpec tiny_gpt2() {
-  ModelSpec model;
-  model.family = "gpt2";
-  model.vocab = 97;
-  model.hidden = 32;
-  model.num_blocks = 2;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 8;
-  model.ffn = 128;
-  model.max_positions = 16;
-  return model;
-}
 
 inline CompileInput compile_input(const ModelSpec& model, Precision precision,
                                   OptimizerKind optimizer = OptimizerKind::kAdamW) {

@@ -13,6 +13,7 @@
 #include "strata/base/testing.h"
 #include "strata/hf/safetensors.h"
 #include "strata/spec/json_reader.h"
+#include "strata/spec/testing.h"
 
 namespace strata {
 namespace {
@@ -37,14 +38,8 @@ ModelSpec tiny_gpt2(bool tied) {
 }
 
 ModelSpec tiny_llama(bool tied) {
-  ModelSpec model = tiny_gpt2(tied);
-  model.family = "llama";
-  model.kv_heads = 1;
-  model.ffn = 20;
-  model.norm = NormKind::kRmsNorm;
-  model.activation = ActivationKind::kSwiglu;
-  model.positions = PositionKind::kRope;
-  model.attention_bias = model.mlp_bias = false;
+  ModelSpec model = llama_shaped(tiny_gpt2(tied), 1, 20);
+  model.tied_head = tied;
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "strata/base/testing.h"
+#include "strata/spec/testing.h"
 
 namespace strata {
 namespace {
@@ -18,28 +19,12 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 ModelSpec small_gpt2() {
-  ModelSpec model;
-  model.family = "gpt2";
-  model.vocab = 97;
-  model.hidden = 32;
-  model.num_blocks = 2;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 8;
+  ModelSpec model = tiny_gpt2();
   model.ffn = 64;
-  model.max_positions = 16;
   return model;
 }
 
-ModelSpec small_llama() {
-  ModelSpec model = small_gpt2();
-  model.family = "llama";
-  model.kv_heads = 2;
-  model.norm = NormKind::kRmsNorm;
-  model.activation = ActivationKind::kSwiglu;
-  model.positions = PositionKind::kRope;
-  model.tied_head = model.attention_bias = model.mlp_bias = false;
-  return model;
-}
+ModelSpec small_llama() { return llama_shaped(tiny_gpt2(), 2, 64); }
 
 std::string refusal(const ModelSpec& model, const std::vector<std::string>& patterns) {
   return error_message(ErrorKind::kBadInput, [&] { declare_layers(model, patterns); });

@@ -10,36 +10,11 @@
 #include "strata/program/chunks.h"
 #include "strata/program/compile.h"
 #include "strata/program/schedule.h"
+#include "strata/spec/testing.h"
 
 namespace strata {
 
-// GPT-2 shaped: vocab 97, hidden 32, 4 heads of 8, ffn 128, 16 positions.
-inline ModelSpec tiny_gpt2(int64_t num_blocks, bool tied) {
-  ModelSpec model;
-  model.family = "gpt2";
-  model.vocab = 97;
-  model.hidden = 32;
-  model.num_blocks = num_blocks;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 8;
-  model.ffn = 128;
-  model.max_positions = 16;
-  model.tied_head = tied;
-  return model;
-}
-
-// Llama shaped: grouped-query attention, RMS norm, SwiGLU, rotary positions, no biases.
-inline ModelSpec tiny_llama(int64_t num_blocks) {
-  ModelSpec model = tiny_gpt2(num_blocks, false);
-  model.family = "llama";
-  model.kv_heads = 2;
-  model.ffn = 64;
-  model.norm = NormKind::kRmsNorm;
-  model.activation = ActivationKind::kSwiglu;
-  model.positions = PositionKind::kRope;
-  model.attention_bias = model.mlp_bias = false;
-  return model;
-}
+inline ModelSpec tiny_llama(int64_t num_blocks) { return llama_shaped(tiny_gpt2(num_blocks, false), 2, 64); }
 
 struct Degrees {
   int64_t tp = 1, pp = 1, dp = 1;

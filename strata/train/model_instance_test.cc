@@ -26,16 +26,7 @@ void write_weights(const std::filesystem::path& path, const ModelSpec& model) {
   write_model_folder(path, {model, layers, source, DType::kF32, {}}, ExistingTarget::kRefuse);
 }
 
-ModelSpec tiny_llama() {
-  ModelSpec model = tiny_gpt2();
-  model.family = "llama";
-  model.kv_heads = 2;
-  model.norm = NormKind::kRmsNorm;
-  model.activation = ActivationKind::kSwiglu;
-  model.positions = PositionKind::kRope;
-  model.tied_head = model.attention_bias = model.mlp_bias = false;
-  return model;
-}
+ModelSpec tiny_llama() { return llama_shaped(tiny_gpt2(), 4, 128); }
 
 // Parameters that are not the folder's.
 int64_t count_wrong(const TinyRun& rank) {
