@@ -71,7 +71,8 @@ void Communication::run(const Program& program, const Instruction& instruction, 
       return sum_scalars(program, instruction, group);
     if (instruction.collective == CollectiveKind::kRotate) return rotate(program, instruction, *batch, group);
     if (instruction.chunk < 0) return exchange_activation(program, instruction, group, tokens);
-    if (instruction.collective == CollectiveKind::kAllGather) return gather_into_slot(program, instruction, group);
+    if (instruction.collective == CollectiveKind::kAllGather)
+      return gather(program, instruction, group, storage(), instruction.elements);
     return reduce_into_shard(program, instruction, group);
   }
   if (instruction.op == Op::kCopy) return copy_part(program, instruction, tokens);
@@ -91,25 +92,31 @@ PartRange Communication::own_part(const Program& program, const Instruction& ins
   return part_range(elements, static_cast<int64_t>(ranks.size()), member);
 }
 
-// All of a partial sum, or the own part of it, which the second booking gets; or the whole of the parts, of which the
-// own one is in the first of two bookings or already in its place.
+void Communication::gather(const Program& program, const Instruction& instruction, const Group& group, DType dtype,
+                           int64_t elements) {
+  std::byte* const whole = data_of(program, instruction.uses.back().booking);
+  const int64_t bytes = dtype_bytes(dtype);
+  const PartRange own = part_range(elements, group.size, group.member);
+  if (instruction.uses.size() > 1)
+    std::memcpy(whole + own.begin * bytes, data_of(program, instruction.uses[0].booking),
+                static_cast<size_t>(own.count * bytes));
+  comm_->all_gather(group, dtype, whole, elements);
+}
+
+// All of a partial sum, or the own part of it, which the second booking gets; or the whole of the parts.
 void Communication::exchange_activation(const Program& program, const Instruction& instruction, const Group& group,
                                         int64_t tokens) {
-  const bool gather = instruction.collective == CollectiveKind::kAllGather;
-  const Booking& whole = program.bookings[(gather ? instruction.uses.back() : instruction.uses.front()).booking];
+  const bool gathers = instruction.collective == CollectiveKind::kAllGather;
+  const Booking& whole = program.bookings[(gathers ? instruction.uses.back() : instruction.uses.front()).booking];
   const DType dtype = whole.bytes == instruction.elements * 4 ? DType::kF32 : DType::kBF16;
   const int64_t elements = live_elements(program, instruction, tokens);
   std::byte* const data = arena_.data() + whole.offset;
   if (instruction.collective == CollectiveKind::kAllReduce) return comm_->all_reduce(group, dtype, data, elements);
-  const PartRange own = own_part(program, instruction, elements);
-  const auto bytes = static_cast<size_t>(own.count * dtype_bytes(dtype));
-  std::byte* const inside = data + own.begin * dtype_bytes(dtype);
-  if (gather) {
-    if (instruction.uses.size() > 1) std::memcpy(inside, data_of(program, instruction.uses[0].booking), bytes);
-    return comm_->all_gather(group, dtype, data, elements);
-  }
+  if (gathers) return gather(program, instruction, group, dtype, elements);
   comm_->reduce_scatter(group, dtype, data, elements);
-  std::memcpy(data_of(program, instruction.uses[1].booking), inside, bytes);
+  const PartRange own = part_range(elements, group.size, group.member);
+  std::memcpy(data_of(program, instruction.uses[1].booking), data + own.begin * dtype_bytes(dtype),
+              static_cast<size_t>(own.count * dtype_bytes(dtype)));
 }
 
 void Communication::copy_part(const Program& program, const Instruction& instruction, int64_t tokens) {
@@ -160,18 +167,6 @@ void Communication::reduce_into_shard(const Program& program, const Instruction&
     std::copy_n(from, own.count, to);
   else
     std::transform(from, from + own.count, to, to, std::plus<>());
-}
-
-void Communication::gather_into_slot(const Program& program, const Instruction& instruction, const Group& group) {
-  const Use& target = instruction.uses.back();
-  std::byte* const slot = data_of(program, target.booking);
-  if (instruction.uses.size() > 1) {
-    const PartRange own = part_range(instruction.elements, group.size, group.member);
-    const int64_t bytes = dtype_bytes(storage());
-    std::memcpy(slot + own.begin * bytes, data_of(program, instruction.uses[0].booking),
-                static_cast<size_t>(own.count * bytes));
-  }
-  comm_->all_gather(group, storage(), slot, instruction.elements);
 }
 
 Communication::Message Communication::activation(const Program& program, const Instruction& instruction,

@@ -41,11 +41,13 @@ class Communication {
   DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
 
   PartRange own_part(const Program& program, const Instruction& instruction, int64_t elements) const;
+  // The whole of the parts in the last booking; the own part is in the first of two, or already in its place.
+  void gather(const Program& program, const Instruction& instruction, const Group& group, DType dtype,
+              int64_t elements);
   void exchange_activation(const Program& program, const Instruction& instruction, const Group& group, int64_t tokens);
   void copy_part(const Program& program, const Instruction& instruction, int64_t tokens);
   void sum_scalars(const Program& program, const Instruction& instruction, const Group& group);
   void reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group);
-  void gather_into_slot(const Program& program, const Instruction& instruction, const Group& group);
   void rotate(const Program& program, const Instruction& instruction, const MicroBatch& batch, const Group& group);
   Message activation(const Program& program, const Instruction& instruction, int64_t tokens) const;
   Message tied_message(const Program& program, const Instruction& instruction) const;
