@@ -199,8 +199,6 @@ TEST(Ledger, SumsTheKindsAliveAtThePeak) {
   }
 }
 
-Program step_of(const CompileInput& input) { return compile(input, {ProgramKind::kStep}).programs.front(); }
-
 // No wait is redundant, so each one that is taken away must be missed.
 // What is kept of every token falls by the number of context ranks. The core's own buffers come on top, for one layer
 // at a time: two slices of keys and values, what was attended, and the gradients of both.
@@ -219,7 +217,7 @@ TEST(Ledger, ActivationsFallByTheContextRanks) {
 }
 
 TEST(CheckDeathTest, FindsAnyRemovedWait) {
-  const Program program = step_of(tiny_input(tiny_gpt2(1, true), {2, 2, 2, 3}, 2));
+  const Program program = step_of(tiny_input(tiny_gpt2(1, true), {2, 2, 2, 3}, 2)).programs.front();
   int removed = 0;
   for (size_t index = 0; index < program.instructions.size(); ++index)
     for (size_t wait = 0; wait < program.instructions[index].waits.size(); ++wait) {
@@ -232,7 +230,7 @@ TEST(CheckDeathTest, FindsAnyRemovedWait) {
 }
 
 TEST(CheckDeathTest, FindsOverlappingBookings) {
-  const Program program = step_of(tiny_input(tiny_gpt2(1, false), {}, 2));
+  const Program program = step_of(tiny_input(tiny_gpt2(1, false), {}, 2)).programs.front();
   const std::vector<Life> life = lives(program);
   const auto collide = [&](bool first_persistent, bool second_persistent) {
     Program broken = program;

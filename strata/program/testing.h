@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "strata/base/error.h"
 #include "strata/program/chunks.h"
 #include "strata/program/compile.h"
 #include "strata/program/schedule.h"
@@ -84,6 +85,22 @@ inline std::vector<Program> compile_programs(const CompileInput& input, ProgramK
   std::vector<Program> programs;
   for (ProgramSet& set : compile_world(input, {kind})) programs.push_back(std::move(set.programs.front()));
   return programs;
+}
+
+inline ProgramSet step_of(const CompileInput& input) { return compile(input, {ProgramKind::kStep}); }
+
+inline int64_t padded_elements(const ProgramSet& set) {
+  int64_t sum = 0;
+  for (const Chunk& chunk : set.chunks) sum += chunk.elements;
+  return sum;
+}
+
+template <typename Predicate>
+inline int find_instruction(const Program& program, Predicate&& predicate) {
+  for (int index = 0; index < static_cast<int>(program.instructions.size()); ++index)
+    if (predicate(program.instructions[static_cast<size_t>(index)])) return index;
+  STRATA_CHECK(false, "no such instruction in {}", program.name);
+  return -1;
 }
 
 }  // namespace strata
