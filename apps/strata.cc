@@ -122,6 +122,29 @@ CLI::App* add_config_command(CLI::App& app, const std::string& name, const std::
   return command;
 }
 
+CLI::App* add_generate_command(CLI::App& app, GenerateOptions& generation) {
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt with a trained model");
+  command->add_option("--model", generation.model, "model folder")->required();
+  command->add_option("--prompt", generation.prompt, "text to continue")->required();
+  command->add_option("--max-tokens", generation.sampling.max_tokens, "most new tokens");
+  command->add_option("--temperature", generation.sampling.temperature, "0: always the likeliest token");
+  command->add_option("--top-k", generation.sampling.top_k, "only the k likeliest tokens; 0: all");
+  command->add_option("--top-p", generation.sampling.top_p, "only the likeliest tokens that make up p");
+  command->add_option("--seed", generation.sampling.seed, "of the sampling");
+  command->add_option("--threads", generation.threads, "0: all cores");
+  return command;
+}
+
+CLI::App* add_eval_command(CLI::App& app, strata::ModelEvaluationOptions& evaluation) {
+  CLI::App* command = app.add_subcommand("eval", "Loss, perplexity and bits per byte of a model on text");
+  command->add_option("--model", evaluation.model_folder, "model folder")->required();
+  command->add_option("--data", evaluation.data, "text, JSONL or token files")->required();
+  command->add_option("--seq", evaluation.seq, "tokens per sample; 0: the model's positions");
+  command->add_option("--max-samples", evaluation.max_samples, "0: all");
+  command->add_option("--threads", evaluation.threads, "0: all cores");
+  return command;
+}
+
 void refuse_unknown_command(const CLI::App& app, const std::string& first) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -160,23 +183,9 @@ int run(int argc, char** argv) {
   options_command->add_flag("--markdown", markdown, "as docs/config.md");
 
   GenerateOptions generation;
-  CLI::App* generate_command = app.add_subcommand("generate", "Continue a prompt with a trained model");
-  generate_command->add_option("--model", generation.model, "model folder")->required();
-  generate_command->add_option("--prompt", generation.prompt, "text to continue")->required();
-  generate_command->add_option("--max-tokens", generation.sampling.max_tokens, "most new tokens");
-  generate_command->add_option("--temperature", generation.sampling.temperature, "0: always the likeliest token");
-  generate_command->add_option("--top-k", generation.sampling.top_k, "only the k likeliest tokens; 0: all");
-  generate_command->add_option("--top-p", generation.sampling.top_p, "only the likeliest tokens that make up p");
-  generate_command->add_option("--seed", generation.sampling.seed, "of the sampling");
-  generate_command->add_option("--threads", generation.threads, "0: all cores");
-
+  const CLI::App* generate_command = add_generate_command(app, generation);
   strata::ModelEvaluationOptions evaluation;
-  CLI::App* eval_command = app.add_subcommand("eval", "Loss, perplexity and bits per byte of a model on text");
-  eval_command->add_option("--model", evaluation.model_folder, "model folder")->required();
-  eval_command->add_option("--data", evaluation.data, "text, JSONL or token files")->required();
-  eval_command->add_option("--seq", evaluation.seq, "tokens per sample; 0: the model's positions");
-  eval_command->add_option("--max-samples", evaluation.max_samples, "0: all");
-  eval_command->add_option("--threads", evaluation.threads, "0: all cores");
+  const CLI::App* eval_command = add_eval_command(app, evaluation);
 
   refuse_unknown_command(app, argc > 1 ? argv[1] : "");
   try {
