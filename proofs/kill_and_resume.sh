@@ -5,6 +5,7 @@
 # random moment between its start and its end, resumes it with the same command, and compares. About two minutes.
 # Usage: proofs/kill_and_resume.sh [SEED]   (after `make build`; STRATA names another binary)
 set -euo pipefail
+source "$(dirname "$0")/runs/tiny.bash"
 
 strata=${STRATA:-$(dirname "$0")/../build/strata}
 first_seed=${1:-$RANDOM}
@@ -12,14 +13,8 @@ trials=20
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cat > "$work/config.json" <<'JSON'
-{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 257, "n_positions": 64, "n_embd": 96,
- "n_layer": 3, "n_head": 4, "activation_function": "gelu_new", "attn_pdrop": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1,
- "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "tie_word_embeddings": true, "bos_token_id": 256,
- "eos_token_id": 256}
-JSON
+write_tiny_run "$work" 64 96 3
 # 300 windows of 64 bytes, the same everywhere; 157 steps of 4 run through them twice and into a third epoch.
-awk 'BEGIN { for (x = i = 1; i <= 3200; ++i) printf "%05d ", (x = x * 16807 % 2147483647) % 977 }' > "$work/train.txt"
 cat > "$work/train.toml" <<TOML
 [model]
 config = "$work/config.json"
@@ -45,17 +40,6 @@ TOML
 train() {
   exec "$strata" train "$work/train.toml" --run.directory="$1" --model.precision="$2" > "$1.out" 2>> "$1.log"
 }
-
-# What must be equal: exported weights, the last checkpoint's values, the log without times and memory.
-fingerprint() {
-  local last
-  last=$(ls -d "$1"/checkpoints/step-* | tail -1)
-  cat "$1/model/model.safetensors" "$last"/rank-*.bin | sha256sum
-  cut -d, -f1-5,14-15 "$1/metrics.csv" | sha256sum
-  basename "$last"
-}
-
-milliseconds() { date +%s%3N; }
 
 declare -A expected duration
 for precision in f32 bf16; do

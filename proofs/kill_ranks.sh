@@ -7,6 +7,7 @@
 # logged loss within 1e-3). About two minutes. Usage: proofs/kill_ranks.sh [SEED]   (after `make build`; STRATA names
 # another binary)
 set -euo pipefail
+source "$(dirname "$0")/runs/tiny.bash"
 
 strata=${STRATA:-$(dirname "$0")/../build/strata}
 first_seed=${1:-$RANDOM}
@@ -15,13 +16,7 @@ layouts=("4 --parallel.zero=3" "2 --parallel.tp=2" "1" "2 --parallel.pp=2" "4 --
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cat > "$work/config.json" <<'JSON'
-{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 257, "n_positions": 32, "n_embd": 32,
- "n_layer": 2, "n_head": 4, "activation_function": "gelu_new", "attn_pdrop": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1,
- "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "tie_word_embeddings": true, "bos_token_id": 256,
- "eos_token_id": 256}
-JSON
-awk 'BEGIN { for (x = i = 1; i <= 3200; ++i) printf "%05d ", (x = x * 16807 % 2147483647) % 977 }' > "$work/train.txt"
+write_tiny_run "$work" 32 32 2
 cat > "$work/train.toml" <<TOML
 [model]
 config = "$work/config.json"
@@ -45,20 +40,12 @@ train() {
 same=(4 --parallel.tp=2 --parallel.pp=2 --parallel.zero=1)
 
 losses() { cut -d, -f1,3 "$1/metrics.csv"; }
-fingerprint() {
-  local last
-  last=$(ls -d "$1"/checkpoints/step-* | tail -1)
-  cat "$1/model/model.safetensors" "$last"/rank-*.bin | sha256sum
-  cut -d, -f1-5,14-15 "$1/metrics.csv" | sha256sum
-  basename "$last"
-}
 close_losses() {
   paste -d, <(losses "$1") <(losses "$2") | awk -F, '
     NR == 1 { next }
     { ++n; if ($1 != $3 || ($2 - $4) ^ 2 > (1e-3 * $4) ^ 2) bad = 1 }
     END { exit bad || n != 120 }'
 }
-milliseconds() { date +%s%3N; }
 
 start=$(milliseconds)
 (train "$work/whole" "${same[@]}")
