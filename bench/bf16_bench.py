@@ -7,19 +7,17 @@ ONEDNN_MAX_CPU_ISA) stands for a CPU that is not. Writes bench/results/bf16.json
 per goal: bench NAME MEASURED GOAL ok|short.
 """
 
-import argparse
-import json
 import pathlib
 import statistics
 import sys
 import tempfile
 
+import row
 import train_report
 from child_process import ChildFailed, run_child
 from train_bench import run_strata
 from workloads import WORKLOADS, write_inputs
 
-BENCH = pathlib.Path(__file__).resolve().parent
 WORKLOAD = WORKLOADS["gpt14m"]
 BF16 = ["--model.precision=bf16"]
 NO_NATIVE_BF16 = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
@@ -105,32 +103,18 @@ def report(measured):
     lines += ["", "Planned bytes at the fullest moment of a step:", "", "| kind | f32 | bf16 |", "| --- | --- | --- |"]
     f32, bf16 = measured["ledgers"]["f32"], measured["ledgers"]["bf16"]
     lines += [f"| {kind} | {size} | {bf16.get(kind, 0)} |" for kind, size in f32.items()]
-    lines += ["", "```", *goal_lines(measured), *raw_lines(measured), "```", ""]
+    lines += ["", "```", *goal_lines(measured), *row.raw_lines(measured["rounds"]), "```", ""]
     return "\n".join(lines)
 
 
-def raw_lines(measured):
-    lines = []
-    for number, round_ in enumerate(measured["rounds"], 1):
-        for name, run in round_.items():
-            steps = " ".join(f"{seconds:.3f}" for seconds in run["step_seconds"])
-            lines.append(f"round {number}: {name:9} steps {steps} | loss {run['loss']:.4f} "
-                         f"| busy before {run['busy_before']:.2f}, foreign {run['foreign_cpu']:.2f} cores")
-    return lines
-
-
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=BENCH.parent / "build", help="build folder of Strata")
-    parser.add_argument("--results", type=pathlib.Path, default=BENCH / "results")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = row.parser(__doc__)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     arguments.strata = arguments.build / "strata"
     if arguments.rounds < 1 or arguments.threads < 1:
         parser.error("--rounds and --threads must be at least 1")
-    if not arguments.strata.exists():
-        parser.error(f"no {arguments.strata}: build Strata first, or give --build")
+    row.require_program(parser, arguments.strata)
     return arguments
 
 
@@ -141,9 +125,7 @@ def main():
     except ChildFailed as failure:
         print(failure, file=sys.stderr)
         return 1
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "bf16.json").write_text(json.dumps(measured, indent=1) + "\n")
-    (arguments.results / "bf16.md").write_text(report(measured))
+    row.write(arguments.results, "bf16", measured, report(measured))
     print("\n".join(goal_lines(measured)), flush=True)
     return 0
 

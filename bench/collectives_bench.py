@@ -6,17 +6,16 @@ rounds counts; the worst size of a kind is compared with the goal. Writes bench/
 line per goal: bench NAME MEASURED GOAL ok|short.
 """
 
-import argparse
 import pathlib
 import re
 import statistics
 import sys
 import tempfile
 
+import row
 import train_report
 from child_process import ChildFailed, run_child
 
-BENCH = pathlib.Path(__file__).resolve().parent
 GOAL = 1.3
 KINDS = ("reduce-scatter", "all-gather", "all-reduce")
 MIB = 2**20
@@ -77,18 +76,14 @@ def report(measured, run, command):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=BENCH.parent / "build", help="build folder of Strata")
-    parser.add_argument("--results", type=pathlib.Path, default=BENCH / "results")
+    parser = row.parser(__doc__)
     parser.add_argument("--mpiexec", default="mpirun")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--largest-mib", type=int, default=512)
     arguments = parser.parse_args()
     arguments.program = arguments.build / "bench" / "collectives"
     if arguments.rounds < 1 or arguments.largest_mib < 1:
         parser.error("--rounds and --largest-mib must be at least 1")
-    if not arguments.program.exists():
-        parser.error(f"no {arguments.program}: build Strata first, or give --build")
+    row.require_program(parser, arguments.program)
     return arguments
 
 

@@ -5,31 +5,31 @@ The plan may overlap communication with computation or not: both are measured, a
 bench/results/ranks.json (raw) and ranks.md, and prints one line per goal: bench NAME MEASURED GOAL ok|short.
 """
 
-import argparse
-import json
 import pathlib
 import statistics
 import sys
 import tempfile
 
+import row
 import train_report
 from child_process import ChildFailed
 from train_bench import run_strata
 from workloads import WORKLOADS, write_inputs
 
-BENCH = pathlib.Path(__file__).resolve().parent
 # Share of the throughput of one rank that two ranks keep.
 GOALS = {"gpt14m": {1: 0.97, 3: 0.93}, "gpt124m": {1: 0.92, 3: 0.85}}
 ZERO_STAGES = (1, 3)
 
 
-def options(zero, overlap):
-    return ["--ranks=2", "--run.threads=1", f"--parallel.zero={zero}", f"--parallel.overlap={str(overlap).lower()}"]
+def options(workload, zero, overlap):
+    return ["--ranks=2", "--run.threads=1", f"--batch.micro={workload.batch // 2}", f"--parallel.zero={zero}",
+            f"--parallel.overlap={str(overlap).lower()}"]
 
 
-def kinds(overlaps):
+def kinds(workload):
     """name: overrides of every kind of run."""
-    return {"one": (), **{name_of(zero, overlap): options(zero, overlap) for zero in ZERO_STAGES for overlap in overlaps}}
+    return {"one": (), **{name_of(zero, overlap): options(workload, zero, overlap)
+                          for zero in ZERO_STAGES for overlap in (True, False)}}
 
 
 def name_of(zero, overlap):
@@ -44,7 +44,7 @@ def measure_workload(workload, arguments):
         for number in range(arguments.rounds):
             print(f"{workload.name}: round {number + 1} of {arguments.rounds}", flush=True)
             rounds.append({kind: run_strata(workload, folder, arguments, overrides)
-                           for kind, overrides in kinds((True, False)).items()})
+                           for kind, overrides in kinds(workload).items()})
     return rounds
 
 
@@ -73,27 +73,19 @@ def report(measured):
             lines.append(f"| {workload} | {kind} | {seconds:.3f} | {kept(rounds, kind):.3f} |")
     lines += ["", "```", *goal_lines(measured)]
     for workload, rounds in measured["workloads"].items():
-        for number, round_ in enumerate(rounds, 1):
-            for kind, run in round_.items():
-                steps = " ".join(f"{seconds:.3f}" for seconds in run["step_seconds"])
-                lines.append(f"{workload} round {number}: {kind:14} steps {steps} | loss {run['loss']:.4f} "
-                             f"| busy before {run['busy_before']:.2f}, foreign {run['foreign_cpu']:.2f} cores")
+        lines += row.raw_lines(rounds, f"{workload} ")
     return "\n".join([*lines, "```", ""])
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=BENCH.parent / "build", help="build folder of Strata")
-    parser.add_argument("--results", type=pathlib.Path, default=BENCH / "results")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = row.parser(__doc__)
     parser.add_argument("--workloads", nargs="+", choices=GOALS, default=list(GOALS))
     arguments = parser.parse_args()
     arguments.strata = arguments.build / "strata"
     arguments.threads = 2
     if arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
-    if not arguments.strata.exists():
-        parser.error(f"no {arguments.strata}: build Strata first, or give --build")
+    row.require_program(parser, arguments.strata)
     return arguments
 
 
@@ -106,9 +98,7 @@ def main():
         return 1
     measured = {"workloads": workloads, "machine": train_report.machine(),
                 "command": ["bench/ranks_bench.py", *sys.argv[1:]]}
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "ranks.json").write_text(json.dumps(measured, indent=1) + "\n")
-    (arguments.results / "ranks.md").write_text(report(measured))
+    row.write(arguments.results, "ranks", measured, report(measured))
     print("\n".join(goal_lines(measured)), flush=True)
     return 0
 
