@@ -134,22 +134,9 @@ TEST(Head, GradientsOfTheReferenceAreDifferences) {
   // Central differences in double of a loss with third derivatives of order 1: error step^2 / 6, plus the rounding of
   // the stepped f32 operand (u / step) and of the gradient.
   constexpr double kStep = 0x1p-10, kPermitted = 1e-5;
-  const auto slope = [&](Matrix& matrix, int64_t row, int64_t col) {
-    const double value = matrix.at(row, col);
-    double sides[2];
-    for (int side = 0; side < 2; ++side) {
-      ref::write_element(matrix.view(), row, col, value + (side == 0 ? kStep : -kStep));
-      sides[side] = problem.reference().loss;
-    }
-    ref::write_element(matrix.view(), row, col, value);
-    return kScale * (sides[0] - sides[1]) / (2 * kStep);
-  };
-  for (int64_t col = 0; col < c.hidden; ++col) {
-    for (int64_t row = 0; row < c.tokens; ++row)
-      EXPECT_NEAR(gradients.dx.at(row, col), slope(problem.x, row, col), kPermitted);
-    for (int64_t row = 0; row < c.vocab; ++row)
-      EXPECT_NEAR(gradients.dweight.at(row, col), slope(problem.weight, row, col), kPermitted);
-  }
+  const auto loss = [&] { return kScale * problem.reference().loss; };
+  expect_slopes(problem.x, gradients.dx, kStep, kPermitted, loss);
+  expect_slopes(problem.weight, gradients.dweight, kStep, kPermitted, loss);
 }
 
 TEST(Head, ANonFiniteWeightShowsInTheLoss) {

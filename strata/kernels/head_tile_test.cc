@@ -158,22 +158,9 @@ TEST(HeadTile, GradientsOfTheReferenceAreDifferences) {
   // Central differences of a loss whose statistics are rounded to f32 (2^-24 of logits up to 10 for each of 4 tokens,
   // over twice the step), with third derivatives of order 1.
   constexpr double kStep = 0x1p-6, kPermitted = kStep * kStep / 6 + 4 * 10 * 0x1p-24 / (2 * kStep) + 1e-6;
-  const auto slope = [&](Matrix& matrix, int64_t row, int64_t col) {
-    const double value = matrix.at(row, col);
-    double sides[2];
-    for (int side = 0; side < 2; ++side) {
-      ref::write_element(matrix.view(), row, col, value + (side == 0 ? kStep : -kStep));
-      sides[side] = problem.run<Reference>(1).loss;
-    }
-    ref::write_element(matrix.view(), row, col, value);
-    return kScale * (sides[0] - sides[1]) / (2 * kStep);
-  };
-  for (int64_t col = 0; col < c.hidden; ++col) {
-    for (int64_t row = 0; row < c.tokens; ++row)
-      EXPECT_NEAR(gradients.dx.at(row, col), slope(problem.x, row, col), kPermitted);
-    for (int64_t row = 0; row < c.vocab; ++row)
-      EXPECT_NEAR(gradients.dweight.at(row, col), slope(problem.weight, row, col), kPermitted);
-  }
+  const auto loss = [&] { return kScale * problem.run<Reference>(1).loss; };
+  expect_slopes(problem.x, gradients.dx, kStep, kPermitted, loss);
+  expect_slopes(problem.weight, gradients.dweight, kStep, kPermitted, loss);
 }
 
 TEST(HeadTile, ANonFiniteWeightOfOnePartShowsInTheLoss) {

@@ -79,4 +79,20 @@ void expect_close(const Matrix& actual, const Matrix& expected, Bound bound, con
 // Half the distance of neighbouring numbers, relative: what one rounding to the storage can change.
 inline double unit_roundoff(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24; }
 
+// Every gradient is the central difference of the loss over twice `step` of its element, within `permitted`.
+template <typename Loss>
+void expect_slopes(const Matrix& operand, const Matrix& gradient, double step, double permitted, const Loss& loss) {
+  const auto loss_at = [&](int64_t row, int64_t col, double value) {
+    ref::write_element(operand.view(), row, col, value);
+    return loss();
+  };
+  for (int64_t row = 0; row < operand.rows(); ++row)
+    for (int64_t col = 0; col < operand.cols(); ++col) {
+      const double value = operand.at(row, col);
+      const double above = loss_at(row, col, value + step), below = loss_at(row, col, value - step);
+      ref::write_element(operand.view(), row, col, value);
+      EXPECT_NEAR(gradient.at(row, col), (above - below) / (2 * step), permitted) << row << ", " << col;
+    }
+}
+
 }  // namespace strata::kernels
