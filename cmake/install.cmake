@@ -10,6 +10,7 @@ install(TARGETS strata_command)
 install(DIRECTORY strata/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/strata
   FILES_MATCHING PATTERN "*.h"
   PATTERN "testing*.h" EXCLUDE
+  PATTERN "*-inl.h" EXCLUDE
   REGEX "comm/mpi/(mpi_group|mpi_process|polling|requests|shared_counter)\\.h" EXCLUDE
   PATTERN "kernels/cpu" EXCLUDE
   PATTERN "kernels/ref" EXCLUDE)
