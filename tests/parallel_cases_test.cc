@@ -7,52 +7,10 @@
 #include <mutex>
 
 #include "strata/base/error.h"
-#include "tests/random_plan.h"
+#include "tests/layout_draw.h"
 
 namespace strata::testing {
 namespace {
-
-constexpr double kLearningRate = 0.02;
-
-struct Degrees {
-  int64_t tp = 1, pp = 1, dp = 1;
-  int zero = 0;
-};
-
-// Twelve documents of 1 to 16 targets, dealt out to the data-parallel ranks in equal micro-batches.
-PlanDraw draw_of(const Degrees& degrees, int64_t accumulation, bool tied = true) {
-  constexpr int64_t kDocuments = 12;
-  PlanDraw draw;
-  draw.options.model = tiny_gpt2();
-  draw.options.model.tied_head = tied;
-  draw.options.optimizer.kind = OptimizerKind::kSgd;
-  draw.options.optimizer.clip_norm = 0.1;
-  draw.options.threads = 1;
-  draw.options.micro_batch = kDocuments;
-  const int64_t layers = num_layers(draw.options.model);
-  draw.plan = single_rank_plan(draw.options.model, ActivationPolicy::kKeep, kDocuments / degrees.dp / accumulation,
-                               accumulation, 1);
-  draw.plan.num_ranks = degrees.tp * degrees.pp * degrees.dp;
-  draw.plan.stage_layers.assign(static_cast<size_t>(degrees.pp), layers / degrees.pp);
-  for (LayerPlan& layer : draw.plan.layers) {
-    layer.tp = degrees.tp;
-    layer.dp = degrees.dp;
-    layer.zero = degrees.zero;
-  }
-  for (int64_t index = 0; index < kDocuments; ++index)
-    draw.documents.push_back(make_documents(1, static_cast<int>(1 + index * 5 % 16),
-                                            static_cast<int>(draw.options.model.vocab),
-                                            static_cast<uint64_t>(index))[0]);
-  draw.text = fmt::format("tp {} pp {} dp {} ZeRO {} accumulation {}", degrees.tp, degrees.pp, degrees.dp, degrees.zero,
-                          accumulation);
-  return draw;
-}
-
-// The bound of check_sgd (plan_checks.cc).
-void expect_close(const PlanCourse& course, const PlanCourse& reference) {
-  const Deviation deviation = largest_deviation(course, reference, 1e-5);
-  EXPECT_LT(deviation.value, 2e-5) << deviation.where;
-}
 
 // B1, B4, B5, B10: tied weights, four replicas, three micro-batches, documents of unequal length. The loss is that of
 // the global batch on the first rank, whose own documents are others.
@@ -118,27 +76,50 @@ std::vector<Tensors> tensors_of_ranks(const PlanDraw& draw, int steps,
   return result;
 }
 
-// B13: norm weights and biases of split inputs, of which every tensor-parallel rank has a copy.
-TEST(ParallelCases, CopiesOfTensorParallelRanksStayEqual) {
-  for (int zero : {0, 2}) {
-    const auto tensors =
-        tensors_of_ranks(draw_of({2, 1, 2, zero}, 2), 5, [](const Chunk& chunk) { return chunk.over_tp; });
-    ASSERT_FALSE(tensors[0].empty());
-    for (const Tensors& rank : tensors) EXPECT_EQ(rank, tensors[0]) << "ZeRO " << zero;
+// What ranks hold in common is the same on all of them: everything on the data- and context-parallel replicas, norms
+// and biases of split inputs (over_tp) on the tensor-parallel ranks too. B13.
+void expect_equal_copies(const PlanDraw& draw) {
+  SCOPED_TRACE(fmt::format("{} sequence parallel {}", draw.text, draw.plan.sequence_parallel));
+  const auto tp = static_cast<size_t>(draw.plan.layers[0].tp);
+  for (const bool over_tp : {false, true}) {
+    const auto ranks = tensors_of_ranks(draw, 5, [&](const Chunk& chunk) { return chunk.over_tp == over_tp; });
+    const size_t different = over_tp ? 1 : tp;
+    ASSERT_EQ(ranks[0].empty(), over_tp && tp == 1);
+    for (size_t rank = different; rank < ranks.size(); ++rank)
+      EXPECT_EQ(ranks[rank], ranks[rank % different]) << "rank " << rank;
   }
+}
+
+TEST(ParallelCases, CopiesStayEqual) {
+  for (int zero : {0, 2})
+    for (const Degrees& degrees : {Degrees{2, 1, 2, zero}, Degrees{2, 1, 1, zero, 2}, Degrees{1, 1, 2, zero, 2}}) {
+      PlanDraw draw = draw_of(degrees, 2);
+      expect_equal_copies(draw);
+      if (degrees.tp == 1) continue;
+      draw.plan.sequence_parallel = true;
+      expect_equal_copies(draw);
+    }
 }
 
 // B14: the tied table on the first and the last stage, with sharded states; it counts once in the norm.
 TEST(ParallelCases, TiedTablesOfTwoStagesStayEqual) {
-  const PlanDraw draw = draw_of({1, 2, 2, 1}, 2);
-  for (int steps : {1, 2, 3}) {
-    const auto tables = tensors_of_ranks(draw, steps, [](const Chunk& chunk) { return chunk.tied_peer_stage >= 0; });
-    for (const Tensors& rank : tables) {
-      ASSERT_EQ(rank.size(), 1u);
-      EXPECT_EQ(rank.begin()->second, tables[0].begin()->second) << "after " << steps << " steps";
+  const PlanCourse one = run_one_rank(draw_of({}, 1), 3, kLearningRate);
+  for (const Degrees& degrees :
+       {Degrees{1, 2, 2, 0}, Degrees{1, 2, 2, 1}, Degrees{1, 2, 2, 2}, Degrees{2, 2, 2, 1}, Degrees{2, 3, 1, 1}}) {
+    const PlanDraw draw = draw_of(degrees, 2);
+    SCOPED_TRACE(draw.text);
+    for (int steps : {1, 2, 3}) {
+      const auto ranks = tensors_of_ranks(draw, steps, [](const Chunk& chunk) { return chunk.tied_peer_stage >= 0; });
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const auto middle = static_cast<int64_t>(rank) / (degrees.tp * degrees.dp) % (degrees.pp - 1) != 0;
+        ASSERT_EQ(ranks[rank].size(), middle ? 0u : 1u);
+        if (middle) continue;
+        EXPECT_EQ(ranks[rank].begin()->second, ranks[rank % static_cast<size_t>(degrees.tp)].begin()->second)
+            << "rank " << rank << " after " << steps << " steps";
+      }
     }
+    expect_close(run_plan(draw, 3, kLearningRate), one);
   }
-  expect_close(run_plan(draw, 3, kLearningRate), run_one_rank(draw_of({}, 1), 3, kLearningRate));
 }
 
 // Elements that a rank sent so far, but for the two sums of scalars per step.

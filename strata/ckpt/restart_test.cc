@@ -33,10 +33,10 @@ ModelSpec small_gpt2(bool tied) {
 ModelSpec small_llama(int64_t kv_heads) { return llama_shaped(small_gpt2(false), kv_heads, 20); }
 
 const std::vector<WorldLayout>& layouts() {
-  static const std::vector<WorldLayout> all = {{1, 1, 1, 0}, {1, 1, 1, 3}, {1, 1, 2, 0},        {1, 1, 3, 1},
-                                               {1, 1, 2, 2}, {1, 1, 3, 3}, {2, 1, 1, 0},        {2, 1, 2, 1},
-                                               {2, 1, 3, 3}, {1, 2, 1, 0}, {1, 3, 2, 1},        {2, 2, 2, 2},
-                                               {4, 1, 1, 3}, {1, 4, 2, 3}, {1, 1, 1, 0, {}, 2}, {2, 1, 2, 3, {}, 2}};
+  static const std::vector<WorldLayout> all = {
+      {1, 1, 1, 0}, {1, 1, 1, 3}, {1, 1, 2, 0}, {1, 1, 3, 1}, {1, 1, 2, 2},        {1, 1, 3, 3},
+      {2, 1, 1, 0}, {2, 1, 2, 1}, {2, 1, 3, 3}, {1, 2, 1, 0}, {1, 3, 2, 1},        {2, 2, 2, 2},
+      {4, 1, 1, 3}, {1, 4, 2, 3}, {1, 1, 4, 2}, {1, 1, 8, 1}, {1, 1, 1, 0, {}, 2}, {2, 1, 2, 3, {}, 2}};
   return all;
 }
 

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <set>
@@ -202,6 +203,49 @@ TEST_F(SamplerTest, ContextRanksWithoutTokens) {
   EXPECT_EQ(sheet.micro_batches[0].num_tokens(), 0);
   EXPECT_EQ(sheet.micro_batches[0].num_sequences(), 1);
   EXPECT_EQ(sheet.counted, 1);
+}
+
+// The token ids of an epoch's samples as each data-parallel rank of four gets them, in batches of 12; the last batch
+// has what is left.
+std::vector<std::vector<int32_t>> epoch_by_rank(const Dataset& dataset, int64_t context_rank, int64_t context_ranks) {
+  const SampleOrder order = SampleOrder::shuffled(dataset.num_samples(), 5);
+  std::vector<std::vector<int32_t>> ranks(4);
+  for (int64_t rank = 0; rank < 4; ++rank)
+    for (int64_t first = 0; first < dataset.num_samples(); first += 12) {
+      const Storages storages(3, 4, 1, context_ranks);
+      BatchSheet sheet;
+      fill_batch_sheet(
+          dataset, order,
+          {first, std::min<int64_t>(12, dataset.num_samples() - first), 1, 3, rank, 4, context_rank, context_ranks},
+          storages, sheet);
+      for (const MicroBatch& batch : sheet.micro_batches)
+        ranks[static_cast<size_t>(rank)].insert(ranks[static_cast<size_t>(rank)].end(), batch.ids.begin(),
+                                                batch.ids.end());
+    }
+  return ranks;
+}
+
+// B48: 103 samples over four ranks: no token twice, none left out; context-parallel ranks have parts of the same ones.
+TEST_F(SamplerTest, DataRanksShareAnEpoch) {
+  const Dataset dataset(counting(103 * 4 + 1), Sampling::kWindow, 4);
+  ASSERT_EQ(dataset.num_samples(), 103);
+  const std::vector<std::vector<int32_t>> ranks = epoch_by_rank(dataset, 0, 1);
+  std::vector<int32_t> all;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    all.insert(all.end(), ranks[rank].begin(), ranks[rank].end());
+    EXPECT_GE(ranks[rank].size(), 4u * 24);
+    std::vector<int32_t> parts;
+    for (int64_t context = 0; context < 2; ++context) {
+      const std::vector<int32_t> part = epoch_by_rank(dataset, context, 2)[rank];
+      EXPECT_EQ(part.size(), ranks[rank].size() / 2);
+      parts.insert(parts.end(), part.begin(), part.end());
+    }
+    EXPECT_THAT(parts, ::testing::UnorderedElementsAreArray(ranks[rank]));
+  }
+  std::sort(all.begin(), all.end());
+  std::vector<int32_t> wanted(103 * 4);
+  std::iota(wanted.begin(), wanted.end(), 0);
+  EXPECT_EQ(all, wanted);
 }
 
 // Which token has which index does not depend on the micro-batch: dropout is keyed by it.

@@ -75,7 +75,7 @@ TEST(Initialize, DoesNotDependOnThePlan) {
   for (const ModelSpec& model : {tiny_gpt2(2, true), tiny_llama(2)}) {
     const std::map<std::string, std::vector<float>> weights = expected_weights(model);
     for (const Degrees& degrees : {Degrees{1, 1, 1, 0}, Degrees{2, 1, 2, 0}, Degrees{1, 2, 3, 1}, Degrees{2, 3, 1, 2},
-                                   Degrees{2, 1, 3, 3}, Degrees{1, 1, 5, 3}})
+                                   Degrees{2, 1, 3, 3}, Degrees{1, 1, 5, 3}, Degrees{2, 2, 1, 3, 2}})
       for (Precision precision : {Precision::kF32, Precision::kBF16}) {
         CompileInput input = tiny_input(model, degrees, 1);
         input.precision = precision;

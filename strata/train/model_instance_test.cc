@@ -26,7 +26,7 @@ void write_weights(const std::filesystem::path& path, const ModelSpec& model) {
   write_model_folder(path, {model, layers, source, DType::kF32, {}}, ExistingTarget::kRefuse);
 }
 
-ModelSpec tiny_llama() { return llama_shaped(tiny_gpt2(), 4, 128); }
+ModelSpec tiny_llama(int64_t kv_heads) { return llama_shaped(tiny_gpt2(), kv_heads, 128); }
 
 // Parameters that are not the folder's.
 int64_t count_wrong(const TinyRun& rank) {
@@ -40,12 +40,13 @@ int64_t count_wrong(const TinyRun& rank) {
   return wrong;
 }
 
+// B66: two key-value heads over two ranks too.
 TEST(LoadWeights, AnyRankOfAnyPlan) {
-  for (const ModelSpec& model : {tiny_gpt2(), tiny_llama()}) {
+  for (const ModelSpec& model : {tiny_gpt2(), tiny_llama(4), tiny_llama(2)}) {
     TemporaryFolder folder;
     write_weights(folder.path() / "model", model);
     for (const WorldLayout& layout : {WorldLayout{1, 1, 1, 0}, WorldLayout{2, 1, 2, 0}, WorldLayout{1, 3, 1, 1},
-                                      WorldLayout{2, 2, 3, 2}, WorldLayout{1, 2, 3, 3}})
+                                      WorldLayout{2, 2, 3, 2}, WorldLayout{1, 2, 3, 3}, WorldLayout{2, 1, 2, 3, {}, 2}})
       for (Precision precision : {Precision::kF32, Precision::kBF16}) {
         World world(model, layout, precision);
         world.forget();
