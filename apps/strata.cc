@@ -20,6 +20,7 @@
 #include "strata/train/generation.h"
 #include "strata/train/launch.h"
 #include "strata/train/model_evaluation.h"
+#include "strata/train/ranks.h"
 #include "strata/train/trainer.h"
 
 namespace {
@@ -52,16 +53,10 @@ Overrides parse_overrides(const std::vector<std::string>& arguments) {
 
 constexpr double kSecondsToWaitForRanks = 1800;
 
-// `ranks` 0: as many as MPI has started, or one. `command`: this process' words.
-int train(const std::string& path, const Overrides& overrides, int64_t ranks, const std::vector<std::string>& command) {
-  const strata::TrainConfig config = strata::read_train_config(path, overrides);
-  const bool started = strata::started_by_mpi();
-  if (ranks > 1 && !started) return strata::run_ranks(config, ranks, command);
-  const std::unique_ptr<strata::Comm> comm = started ? strata::make_mpi_comm(kSecondsToWaitForRanks) : nullptr;
-  if (comm) strata::require_num_ranks(ranks, *comm);
-  strata::Trainer trainer(config, comm.get());
+int train_rank(const strata::TrainConfig& config, strata::Comm* comm) {
+  strata::Trainer trainer(config, comm);
   const strata::TrainResult result = trainer.train();
-  if (comm && comm->rank() > 0) return result.stopped ? kExitStopped : 0;
+  if (comm != nullptr && comm->rank() > 0) return result.stopped ? kExitStopped : 0;
   const std::string folder = trainer.workload().config.run.directory;
   if (result.stopped) {
     fmt::print("stopped after step {} and saved; the same command resumes\n", result.step);
@@ -71,6 +66,28 @@ int train(const std::string& path, const Overrides& overrides, int64_t ranks, co
   const std::string log = trainer.workload().config.log.metrics_csv;
   if (!log.empty()) fmt::print("loss curve  {}/loss.svg\nlog         {}/{}\n", folder, folder, log);
   return 0;
+}
+
+// One of the ranks that MPI has started. What a rank alone meets it tells with its number.
+int train_started(const std::string& path, const std::vector<std::string>& options, int64_t num_ranks) {
+  const std::unique_ptr<strata::Comm> comm = strata::make_mpi_comm(kSecondsToWaitForRanks);
+  try {
+    strata::TrainConfig config;
+    strata::Ranks(comm.get()).together([&] { config = strata::read_train_config(path, parse_overrides(options)); });
+    strata::require_num_ranks(num_ranks, *comm);
+    return train_rank(config, comm.get());
+  } catch (const strata::Error& error) {
+    if (comm->rank() == 0) throw;
+    throw strata::Error(error.kind(), fmt::format("rank {}: {}", comm->rank(), error.what()));
+  }
+}
+
+// `ranks` 0: as many as MPI has started, or one. `command`: this process' words.
+int train(const std::string& path, const std::vector<std::string>& options, int64_t ranks,
+          const std::vector<std::string>& command) {
+  if (strata::started_by_mpi()) return train_started(path, options, ranks);
+  const strata::TrainConfig config = strata::read_train_config(path, parse_overrides(options));
+  return ranks > 1 ? strata::run_ranks(config, ranks, command) : train_rank(config, nullptr);
 }
 
 int check(const std::string& config, const Overrides& overrides, int64_t ranks) {
@@ -195,9 +212,9 @@ int run(int argc, char** argv) {
     strata::throw_bad_input("{} (see strata --help)", error.what());
   }
   if (*train_command) {
-    Overrides overrides = parse_overrides(train_command->remaining());
-    if (profile) overrides.push_back({"log.profile", "true"});
-    return train(config, overrides, ranks, std::vector<std::string>(argv, argv + argc));
+    std::vector<std::string> options = train_command->remaining();
+    if (profile) options.push_back("--log.profile=true");
+    return train(config, options, ranks, std::vector<std::string>(argv, argv + argc));
   }
   if (*check_command) return check(config, parse_overrides(check_command->remaining()), ranks);
   if (*program_command)

@@ -12,6 +12,7 @@ namespace strata::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(ManyRanks, TrainAsOne) {
   TinyRun one;
@@ -85,6 +86,15 @@ TEST(ManyRanks, DifferencesAreFound) {
   write_test_file(other, model.dump());
   EXPECT_THAT(refusal_of_ranks(run, [&](TrainConfig& config) { config.model.config = other; }),
               HasSubstr("rank 1 differs"));
+}
+
+TEST(ManyRanks, WhatOneRankRefusesNamesIt) {
+  TinyRun run;
+  use_many_samples(run);
+  EXPECT_THAT(refusal_of_ranks(run, [](TrainConfig& config) { config.memory.device = 1024; }),
+              StartsWith("rank 1: the plan needs"));
+  run.config.memory.device = 1024;
+  EXPECT_THAT(refusal_of_ranks(run, [](TrainConfig&) {}), StartsWith("the plan needs"));
 }
 
 TEST(ManyRanks, SizesThatDoNotFitAreRefused) {

@@ -26,6 +26,7 @@ LAYOUTS = [  # number of ranks, options
     (4, ("--parallel.zero=3",)),
     (2, ("--parallel.zero=1",)),
     (4, ("--parallel.pp=2", "--parallel.zero=2")),
+    (2, ("--parallel.cp=2",)),
 ]
 
 
@@ -57,6 +58,12 @@ class RanksTest(CommandTest):
             self.assertIn(part, errors[0])
         self.assertNotIn("bug", errors[0])
 
+    def write_plan(self, num_ranks):
+        plan = {"num_ranks": num_ranks, "stage_layers": [6], "layers": [{"count": 6, "dp": num_ranks}],
+                "micro_batch": 1, "accumulation": 4 // num_ranks, "reduce": "last", "threads": 1}
+        (self.folder / "plan.json").write_text(json.dumps(plan))
+        return f"--parallel.plan={self.folder}/plan.json"
+
     def losses(self, run_folder=None):
         with open((run_folder or self.run_folder) / "metrics.csv", encoding="utf-8") as file:
             return [float(row["loss"]) for row in csv.DictReader(file)]
@@ -71,12 +78,6 @@ class RanksTest(CommandTest):
 
 class BeforeTheStart(RanksTest):
     """The starting process refuses: nothing of mpirun is seen."""
-
-    def write_plan(self, num_ranks):
-        plan = {"num_ranks": num_ranks, "stage_layers": [6], "layers": [{"count": 6, "dp": num_ranks}],
-                "micro_batch": 1, "accumulation": 4 // num_ranks, "reduce": "last", "threads": 1}
-        (self.folder / "plan.json").write_text(json.dumps(plan))
-        return f"--parallel.plan={self.folder}/plan.json"
 
     def test_numbers_that_do_not_fit(self):
         model_ranks = ("--parallel.tp=2", "--parallel.pp=2")
@@ -132,18 +133,56 @@ class ByHand(RanksTest):
         result = self.by_hand(2, [self.binary, "train", self.config, "--ranks", 4, *GLOBAL_4])
         self.assert_told_once(result, BAD_INPUT, "--ranks is 4", "2 ranks")
 
+    def two_ranks(self, *options):
+        return self.by_hand(2, [self.binary, "train", self.config, *GLOBAL_4, *options])
+
+    def with_option_by_rank(self, option):
+        """Two ranks; $rank in the option is theirs."""
+        words = f'rank=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; exec {self.binary} train {self.config}'
+        return self.by_hand(2, ["sh", "-c", f'{words} {" ".join(GLOBAL_4)} {option}'])
+
     def test_configs_that_differ(self):
-        rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
-        train = f'exec {self.binary} train {self.config} {" ".join(GLOBAL_4)} --optimizer.lr=0.00$((1 + {rank}))'
-        self.assert_told_once(self.by_hand(2, ["sh", "-c", train]), BAD_INPUT, "config of rank 1 differs", "rank 0")
+        result = self.with_option_by_rank("--optimizer.lr=0.00$((1 + rank))")
+        self.assert_told_once(result, BAD_INPUT, "config of rank 1 differs", "rank 0")
+
+    def test_what_all_refuse_is_told_once(self):
+        self.assert_told_once(self.two_ranks("--optimizer.learning_rte=1"), BAD_INPUT, "strata: ", "learning_rte")
+        self.assert_told_once(self.two_ranks("lr=1"), BAD_INPUT, "strata: unexpected argument 'lr=1'")
+        self.assert_told_once(self.two_ranks("--parallel.tp=3"), BAD_INPUT, "strata: 2 ranks are no multiple")
+        self.assert_told_once(self.two_ranks(self.write_plan(4)), BAD_INPUT, "strata: the plan", "has 4 ranks and 2 run")
+        self.assert_told_once(self.two_ranks("--memory.device=1KiB"), BAD_INPUT, "strata: the plan needs", "1.0 KiB")
+        self.assert_told_once(self.two_ranks("--schedule.warmup_steps=99"), BAD_INPUT, "warmup_steps", "99")
+        self.assert_told_once(self.two_ranks(f"--model.weights={self.folder}/none"), BAD_INPUT, f"{self.folder}/none")
+        (self.folder / "plan.json").write_text("{")
+        self.assert_told_once(self.two_ranks(f"--parallel.plan={self.folder}/plan.json"), BAD_INPUT, "plan.json")
+        (self.folder / "config.json").write_text("{}")
+        self.assert_told_once(self.two_ranks(), BAD_INPUT, f"strata: {self.folder}/config.json")
+        self.config.unlink()
+        self.assert_told_once(self.two_ranks(), BAD_INPUT, f"strata: cannot read {self.config}")
+
+    def test_what_one_refuses_is_told_with_its_rank(self):
+        for bad in (0, 1):
+            with self.subTest(rank=bad):
+                result = self.with_option_by_rank(f"--optimizer.lr=$((rank == {bad} ? 0 : 1))")
+                self.assert_told_once(result, BAD_INPUT, f"strata: rank {bad}: ", "optimizer.lr")
+
+    # B73: the second rank cannot write its part of the checkpoint.
+    def test_a_failure_of_one_ends_all(self):
+        limit = "ulimit -f $((rank == 1 ? 8 : 1000000));"
+        words = [self.binary, "train", self.config, *GLOBAL_4, "--parallel.zero=1", "--log.tensorboard=false"]
+        script = f'rank=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; {limit} exec {" ".join(map(str, words))}'
+        result = self.by_hand(2, ["sh", "-c", script])
+        self.assert_told_once(result, FAILED, "strata: rank 1: ", "rank-00001.bin")
+        self.assertFalse(self.run_folder.joinpath("checkpoints", "step-00000002").exists())
 
     def test_the_same_ranks(self):
         self.assert_done(self.ranks(2))
         started = self.losses()
         for options in ((), ("--ranks", 2)):
             shutil.rmtree(self.run_folder)
-            self.assert_done(self.by_hand(2, [self.binary, "train", self.config, *GLOBAL_4, *options]))
+            self.assert_done(self.two_ranks(*options))
             self.assertEqual(self.losses(), started)
+
 
 class Resuming(RanksTest):
     # B25, B26, B27, B37, B41: nothing hangs, and every layout goes on where the one before it stopped.

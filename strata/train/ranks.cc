@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "strata/base/checksum.h"
@@ -55,9 +56,25 @@ void Ranks::first_then_others(const std::function<void()>& body) {
   if (!first()) body();
 }
 
-void Ranks::refuse(const std::string& reason) {
+void Ranks::together(const std::function<void()>& body) {
+  std::optional<Error> error;
+  try {
+    body();
+  } catch (const Error& own) {
+    error = own;
+  }
+  const auto teller = static_cast<int>(smallest(error ? rank() : size()));
+  if (teller == size()) return;
+  const std::string reason = from(teller, error ? error->what() : "");
+  const bool bad_input = from(teller, error && error->kind() == ErrorKind::kFailedRun ? "" : "bad input") != "";
+  const bool common = !any(!error || reason != error->what());
+  refuse(common ? reason : fmt::format("rank {}: {}", teller, reason),
+         bad_input ? ErrorKind::kBadInput : ErrorKind::kFailedRun);
+}
+
+void Ranks::refuse(const std::string& reason, ErrorKind kind) {
   if (!first()) barrier();
-  throw_bad_input("{}", reason);
+  throw Error(kind, reason);
 }
 
 void Ranks::require_equal(std::string_view what, std::string_view text) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "strata/base/error.h"
 #include "strata/comm/comm.h"
 
 namespace strata {
@@ -32,9 +33,12 @@ class Ranks {
   std::string from(int rank, const std::string& text);
   // `body` on the first rank before the others, which may then read what it wrote.
   void first_then_others(const std::function<void()>& body);
-  // All ranks have the same reason: the first one throws Error (bad input), which ends the run of the others while they
-  // wait, so that it is told once.
-  [[noreturn]] void refuse(const std::string& reason);
+  // `body` on all ranks; it calls no function of theirs. What one or all of them refuse is thrown as refuse() does,
+  // with the first such rank where they do not all give the same reason.
+  void together(const std::function<void()>& body);
+  // All ranks have the same reason: the first one throws Error, which ends the run of the others while they wait, so
+  // that it is told once.
+  [[noreturn]] void refuse(const std::string& reason, ErrorKind kind = ErrorKind::kBadInput);
   // Refuses when a rank's text differs from the first one's: "config".
   void require_equal(std::string_view what, std::string_view text);
 

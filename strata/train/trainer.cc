@@ -44,9 +44,9 @@ std::string executable_checksum() {
 
 }  // namespace
 
-Trainer::Trainer(const TrainConfig& config, Comm* comm)
-    : ranks_(comm), workload_(make_workload(config, position_of(comm))) {
+Trainer::Trainer(const TrainConfig& config, Comm* comm) : ranks_(comm) {
   if (!ranks_.first()) quiet_.emplace();
+  ranks_.together([&] { workload_ = make_workload(config, position_of(comm)); });
   require_equal_ranks();
   claim_folder();
   open_data();
@@ -54,9 +54,11 @@ Trainer::Trainer(const TrainConfig& config, Comm* comm)
   for (int64_t index = 0; index < workload_->input.plan.accumulation; ++index)
     storages_.push_back(executor().batch_storage(static_cast<int>(index)));
   load_or_initialize();
-  max_steps_ = last_step(config.train, corpus_.train->num_samples(), workload_->global_batch(),
-                         {state_.step, state_.samples_seen});
-  validate_schedule(config.schedule, workload_->config.optimizer.lr, max_steps_);
+  ranks_.together([&] {
+    max_steps_ = last_step(config.train, corpus_.train->num_samples(), workload_->global_batch(),
+                           {state_.step, state_.samples_seen});
+    validate_schedule(config.schedule, workload_->config.optimizer.lr, max_steps_);
+  });
   if (ranks_.first()) folder_.describe(*workload_);
 }
 

@@ -40,13 +40,13 @@ void Trainer::load_or_initialize() {
   if (config.model.weights == "random") {
     initialize_parameters(states(), config.run.seed, instance_->team());
   } else {
-    load_weights(config.model.weights, states());
+    ranks_.together([&] { load_weights(config.model.weights, states()); });
   }
   state_.data_fingerprint = checksum_hex(corpus_.train->fingerprint());
 }
 
 void Trainer::resume(const CheckpointInfo& checkpoint) {
-  state_ = read_checkpoint(checkpoint, states());
+  ranks_.together([&] { state_ = read_checkpoint(checkpoint, states()); });
   checkpoint_ = checkpoint.folder;
   const std::string fingerprint = checksum_hex(corpus_.train->fingerprint());
   if (state_.data_fingerprint != fingerprint)

@@ -120,10 +120,8 @@ void refuse_beyond_budget(const Workload& workload, int ranks_on_node) {
   const int64_t activations = peak.bytes[static_cast<size_t>(BookingKind::kActivation)];
   const bool recomputes = workload.input.plan.layers.front().activations == ActivationPolicy::kFull;
   throw_bad_input(
-      "rank {}: the plan needs {} of device memory and {} {}: {} too much. At the peak {} are activations of {} "
-      "samples: "
-      "{}",
-      workload.input.rank, format_bytes(needed),
+      "the plan needs {} of device memory and {} {}: {} too much. At the peak {} are activations of {} samples: {}",
+      format_bytes(needed),
       workload.config.memory.device > 0 ? "memory.device allows"
       : ranks_on_node > 1               ? "a rank's share of the machine's is"
                                         : "the machine has",
