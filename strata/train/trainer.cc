@@ -111,7 +111,7 @@ StepMetrics Trainer::step() {
   metrics.seconds_total = total.seconds();
   metrics.tokens_per_second = static_cast<double>(sheet.num_tokens) / metrics.seconds_total;
   metrics.mfu = peak_flops_ > 0
-                    ? step_flops(workload_->model, sheet.sequence_lengths) / (metrics.seconds_total * peak_flops_)
+                    ? step_flops(workload_->layers, sheet.sequence_lengths) / (metrics.seconds_total * peak_flops_)
                     : 0.0;
   metrics.memory_bytes =
       static_cast<int64_t>(ranks_.largest(static_cast<double>(read_process_memory().resident_bytes())));
