@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kScratchBytes = 8 << 20;   // what is received to be added
 constexpr int64_t kLargestPiece = 2 << 20;   // large enough for full speed, small enough to overlap with the sums
+// Libraries send so much at once. For more they ask the receiver first, and its answer queues behind its own data.
+constexpr int64_t kMessageBytes = 60 << 10;
 constexpr int64_t kSmallestPiece = 4 << 10;  // above about 1000 members the scratch buffer grows instead
 constexpr int64_t kSmallReduce = 16 << 10;   // up to here everybody gets everything and adds it
 
@@ -77,7 +79,7 @@ class MessageEnd : public GroupEnd {
   static int tag(const Call& call) { return static_cast<int>(call.kind); }
 
   Requests make_requests() const {
-    return {*group_->process, group_->comm, group_->members.ranks, group_->timeout_seconds};
+    return {*group_->process, group_->comm, group_->members.ranks, group_->timeout_seconds, kMessageBytes};
   }
 
   template <typename Body>

@@ -16,8 +16,6 @@
 namespace strata {
 namespace {
 
-constexpr int64_t kLargestMessage = 1 << 30;  // MPI counts in int
-
 // The world's communicators of one Comm.
 struct World {
   World() {
@@ -71,16 +69,14 @@ class MpiComm : public GroupedComm {
   void send_bytes(int peer, int lane, std::span<const std::byte> bytes) override {
     Requests requests(*process_, world_.messages, ranks_, timeout_seconds_);
     const auto size = static_cast<int64_t>(bytes.size());
-    for (int64_t begin = 0; begin == 0 || begin < size; begin += kLargestMessage)
-      requests.send(peer, lane, bytes.data() + begin, std::min(kLargestMessage, size - begin));
+    requests.send(peer, lane, bytes.data(), size);
     requests.wait(fmt::format("rank {}: send of {} bytes on lane {}", rank(), size, lane));
   }
 
   void receive_bytes(int peer, int lane, std::span<std::byte> bytes) override {
     Requests requests(*process_, world_.messages, ranks_, timeout_seconds_);
     const auto size = static_cast<int64_t>(bytes.size());
-    for (int64_t begin = 0; begin == 0 || begin < size; begin += kLargestMessage)
-      requests.receive(peer, lane, bytes.data() + begin, std::min(kLargestMessage, size - begin));
+    requests.receive(peer, lane, bytes.data(), size);
     requests.wait(fmt::format("rank {}: receive of {} bytes on lane {}", rank(), size, lane));
   }
 

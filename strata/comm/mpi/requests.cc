@@ -9,18 +9,36 @@
 
 namespace strata {
 
+namespace {
+
+// Calls body(begin, count) for the messages that carry `num_bytes` bytes; at least one.
+template <typename Body>
+void for_messages(int64_t num_bytes, int64_t largest, Body&& body) {
+  int64_t begin = 0;
+  do {
+    body(begin, std::min(largest, num_bytes - begin));
+    begin += largest;
+  } while (begin < num_bytes);
+}
+
+}  // namespace
+
 void Requests::send(int to, int tag, const std::byte* bytes, int64_t num_bytes) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Isend(bytes, static_cast<int>(num_bytes), MPI_BYTE, to, tag, comm_, &request), "MPI_Isend");
-  requests_.push_back(request);
-  operations_.push_back({to, -1});
+  for_messages(num_bytes, largest_message_, [&](int64_t begin, int64_t count) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(bytes + begin, static_cast<int>(count), MPI_BYTE, to, tag, comm_, &request), "MPI_Isend");
+    requests_.push_back(request);
+    operations_.push_back({to, -1});
+  });
 }
 
 void Requests::receive(int from, int tag, std::byte* bytes, int64_t num_bytes) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(bytes, static_cast<int>(num_bytes), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
-  requests_.push_back(request);
-  operations_.push_back({from, num_bytes});
+  for_messages(num_bytes, largest_message_, [&](int64_t begin, int64_t count) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Irecv(bytes + begin, static_cast<int>(count), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
+    requests_.push_back(request);
+    operations_.push_back({from, count});
+  });
 }
 
 void Requests::add(MPI_Request request) {

@@ -14,11 +14,18 @@ namespace strata {
 
 class Requests {
  public:
-  // Ranks of messages are those of `comm`, whose global ranks are `ranks`.
-  Requests(MpiProcess& process, MPI_Comm comm, std::vector<int> ranks, double timeout_seconds)
-      : process_(process), comm_(comm), ranks_(std::move(ranks)), timeout_seconds_(timeout_seconds) {}
+  static constexpr int64_t kLargestMessage = 1 << 30;  // MPI counts in int
 
-  // At most 2^31 - 1 bytes.
+  // Ranks of messages are those of `comm`, whose global ranks are `ranks`.
+  // What is longer than `largest_message` travels as several, so both sides must have the same.
+  Requests(MpiProcess& process, MPI_Comm comm, std::vector<int> ranks, double timeout_seconds,
+           int64_t largest_message = kLargestMessage)
+      : process_(process),
+        comm_(comm),
+        ranks_(std::move(ranks)),
+        timeout_seconds_(timeout_seconds),
+        largest_message_(largest_message) {}
+
   void send(int to, int tag, const std::byte* bytes, int64_t num_bytes);
   void receive(int from, int tag, std::byte* bytes, int64_t num_bytes);
   // A collective operation that has been started.
@@ -38,6 +45,7 @@ class Requests {
   MPI_Comm comm_;
   std::vector<int> ranks_;
   double timeout_seconds_;
+  int64_t largest_message_;
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   std::vector<Operation> operations_;
