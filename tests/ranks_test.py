@@ -183,6 +183,13 @@ class ByHand(RanksTest):
             self.assert_done(self.two_ranks(*options))
             self.assertEqual(self.losses(), started)
 
+    def test_one_rank(self):
+        self.assert_done(self.train(*GLOBAL_4))
+        alone = self.losses()
+        shutil.rmtree(self.run_folder)
+        self.assert_done(self.by_hand(1, [self.binary, "train", self.config, *GLOBAL_4]))
+        self.assertEqual(self.losses(), alone)
+
 
 class Resuming(RanksTest):
     # B25, B26, B27, B37, B41: nothing hangs, and every layout goes on where the one before it stopped.
