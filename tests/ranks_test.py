@@ -176,7 +176,10 @@ class ByHand(RanksTest):
         self.assertFalse(self.run_folder.joinpath("checkpoints", "step-00000002").exists())
 
     def test_the_same_ranks(self):
-        self.assert_done(self.ranks(2))
+        result = self.ranks(2)
+        self.assert_done(result)
+        self.assertIn("step 6/6  loss ", result.stdout)
+        self.assertNotIn("\x1b", result.stdout + result.stderr)  # plain lines: nobody reads
         started = self.losses()
         for options in ((), ("--ranks", 2)):
             shutil.rmtree(self.run_folder)

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "strata/base/error.h"
@@ -21,6 +23,11 @@ void put(std::FILE* out, const std::string& text) {
   std::fflush(out);
 }
 
+bool shows_live_lines(std::FILE* out) {
+  const char* const terminal = std::getenv("TERM");
+  return ::isatty(::fileno(out)) != 0 && (terminal == nullptr || std::strcmp(terminal, "dumb") != 0);
+}
+
 }  // namespace
 
 std::string format_bar(double fraction, int cells) {
@@ -29,7 +36,7 @@ std::string format_bar(double fraction, int cells) {
   return fmt::format("[{:=<{}}{}{: <{}}]", "", filled, complete ? "" : ">", "", complete ? 0 : cells - filled - 1);
 }
 
-TerminalLine::TerminalLine(std::FILE* out) : out_(out), is_terminal_(::isatty(::fileno(out)) != 0) {}
+TerminalLine::TerminalLine(std::FILE* out) : out_(out), is_terminal_(shows_live_lines(out)) {}
 
 TerminalLine::~TerminalLine() {
   if (live_) put(out_, "\n");

@@ -48,6 +48,14 @@ TEST(TerminalLine, AFileGetsPlainLines) {
   EXPECT_EQ(file.text(), "one\ntwo\n");
 }
 
+TEST(TerminalLine, ADumbTerminalGetsPlainLines) {
+  PseudoTerminal terminal(80);
+  ::setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(TerminalLine(terminal.out()).is_terminal());
+  ::setenv("TERM", "xterm", 1);
+  EXPECT_TRUE(TerminalLine(terminal.out()).is_terminal());
+}
+
 TEST(TerminalLineDeathTest, AFileHasNoLiveLine) {
   EXPECT_DEATH(
       {

@@ -29,6 +29,7 @@ class PseudoTerminal {
     const winsize size = {24, columns, 0, 0};
     ::ioctl(slave, TIOCSWINSZ, &size);
     out_ = ::fdopen(slave, "w");
+    ::setenv("TERM", "xterm", 1);
   }
   ~PseudoTerminal() {
     std::fclose(out_);

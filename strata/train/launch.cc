@@ -34,6 +34,11 @@ void set_environment(int64_t num_ranks) {
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
 }
 
+// Open MPI gives the ranks a terminal of its own whatever this process writes to.
+void tell_whether_a_person_reads() {
+  if (::isatty(STDOUT_FILENO) == 0) ::setenv("TERM", "dumb", 1);
+}
+
 // mpirun kills the ranks at SIGTERM, but hands SIGUSR1 and SIGUSR2 on to them (signals.h).
 std::atomic<pid_t> launcher = 0;
 void ask_to_stop(int) { ::kill(launcher, SIGUSR2); }
@@ -66,6 +71,7 @@ int wait_for(pid_t process) {
 int run_ranks(const TrainConfig& config, int64_t num_ranks, const std::vector<std::string>& command) {
   make_workload(config, {0, num_ranks, static_cast<int>(num_ranks)});
   set_environment(num_ranks);
+  tell_whether_a_person_reads();
   std::vector<std::string> words = {"mpirun", "-n", std::to_string(num_ranks),
                                     std::filesystem::read_symlink("/proc/self/exe").string()};
   words.insert(words.end(), command.begin() + 1, command.end());
