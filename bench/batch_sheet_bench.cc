@@ -41,7 +41,8 @@ void fill(benchmark::State& state, int64_t vocab, Sampling sampling) {
   BatchSheet sheet;
   int64_t seen = 0, tokens = 0;
   for (auto _ : state) {
-    fill_batch_sheet(dataset, order, {seen, kMicroBatch, kMicroBatch, 1}, {&storage, 1}, sheet);
+    const BatchExtent extent{seen, kMicroBatch, kMicroBatch, 1};
+    fill_batch_sheet(dataset, order, {&extent, 1}, {&storage, 1}, sheet);
     seen += kMicroBatch;
     tokens += sheet.num_tokens;
   }

@@ -66,37 +66,48 @@ void ModelHarness::build(Comm* comm) {
 
 void ModelHarness::fill(const std::vector<Document>& documents) {
   sheet_ = {};
-  for (const Document& document : documents) sheet_.num_tokens += static_cast<int64_t>(document.size()) - 1;
+  sheet_.stage_samples = stage_samples(input_.plan);
+  for (const Document& document : documents)
+    sheet_.sequence_lengths.push_back(static_cast<int64_t>(document.size()) - 1);
+  for (const int64_t length : sheet_.sequence_lengths) sheet_.num_tokens += length;
   sheet_.counted = sheet_.num_tokens;
-  const Plan& plan = input_.plan;
-  const RankPlace rank = place_of_rank(plan, input_.rank);
-  for (int64_t index = 0; index < plan.accumulation; ++index) {
-    const auto first = static_cast<size_t>((index * rank.dp + rank.data) * plan.micro_batch);
-    const size_t next = std::min(documents.size(), first);
-    const size_t end = std::min(documents.size(), next + static_cast<size_t>(plan.micro_batch));
-    int64_t tokens = 0;
-    for (size_t document = next; document < end; ++document)
-      tokens += context_part(static_cast<int64_t>(documents[document].size()) - 1, rank.cp, rank.context);
-    MicroBatch batch =
-        executor().batch_storage(static_cast<int>(index)).resize(tokens, static_cast<int64_t>(end - next));
-    int64_t place = 0;
-    for (size_t document = next; document < end; ++document) {
-      batch.offsets[document - next] = static_cast<int32_t>(place);
-      const Document& ids = documents[document];
-      const auto length = static_cast<int64_t>(ids.size()) - 1;
-      if (rank.cp > 1) set_pieces(batch, static_cast<int64_t>(document - next), length);
-      for (const TokenRange& piece : context_pieces(length, rank.cp, rank.context))
-        for (int64_t position = piece.begin; position < piece.begin + piece.count; ++position, ++place) {
-          batch.ids[place] = ids[position];
-          batch.targets[place] = ids[position + 1];
-          batch.positions[place] = static_cast<int32_t>(position);
-          batch.token_indices[place] = static_cast<int64_t>(document) * options_.seq + position;
-          batch.counted += batch.targets[place] >= 0 ? 1 : 0;
-        }
-    }
-    batch.offsets[end - next] = static_cast<int32_t>(place);
-    sheet_.micro_batches.push_back(batch);
+  const int64_t stage_ranks = input_.plan.num_ranks / num_stages(input_.plan);
+  const std::vector<TokenSplit> splits = token_splits(input_.plan);
+  sheet_.num_splits = static_cast<int64_t>(splits.size());
+  for (int split = 0; split < static_cast<int>(splits.size()); ++split)
+    for (int index = 0; index < static_cast<int>(input_.plan.accumulation); ++index)
+      sheet_.micro_batches.push_back(fill_micro_batch(documents, token_share(splits[split], stage_ranks,
+                                                                             input_.rank % stage_ranks),
+                                                      executor().batch_storage(split, index), index));
+}
+
+MicroBatch ModelHarness::fill_micro_batch(const std::vector<Document>& documents, const TokenShare& share,
+                                          const MicroBatchStorage& storage, int index) const {
+  const auto samples = static_cast<size_t>(rank_samples(input_.plan, share.split));
+  const size_t first = static_cast<size_t>(index * share.split.dp + share.data) * samples;
+  const size_t next = std::min(documents.size(), first), end = std::min(documents.size(), next + samples);
+  const int64_t cp = share.split.cp;
+  int64_t tokens = 0;
+  for (size_t document = next; document < end; ++document)
+    tokens += context_part(sheet_.sequence_lengths[document], cp, share.context);
+  MicroBatch batch = storage.resize(tokens, static_cast<int64_t>(end - next));
+  int64_t place = 0;
+  for (size_t document = next; document < end; ++document) {
+    batch.offsets[document - next] = static_cast<int32_t>(place);
+    const Document& ids = documents[document];
+    const int64_t length = sheet_.sequence_lengths[document];
+    if (cp > 1) set_pieces(batch, static_cast<int64_t>(document - next), length);
+    for (const TokenRange& piece : context_pieces(length, cp, share.context))
+      for (int64_t position = piece.begin; position < piece.begin + piece.count; ++position, ++place) {
+        batch.ids[place] = ids[position];
+        batch.targets[place] = ids[position + 1];
+        batch.positions[place] = static_cast<int32_t>(position);
+        batch.token_indices[place] = static_cast<int64_t>(document) * options_.seq + position;
+        batch.counted += batch.targets[place] >= 0 ? 1 : 0;
+      }
   }
+  batch.offsets[end - next] = static_cast<int32_t>(place);
+  return batch;
 }
 
 double ModelHarness::step(double learning_rate) {
@@ -115,9 +126,14 @@ double ModelHarness::evaluate() {
   StepScalars& table = scalars();
   table.training = false;
   table.loss_sum = 0;
-  for (const MicroBatch& batch : sheet_.micro_batches) {
+  for (int index = 0; index < static_cast<int>(sheet_.num_micro_batches()); ++index) {
     BatchSheet one;
-    one.micro_batches.push_back(batch);
+    for (int split = 0; split < static_cast<int>(sheet_.num_splits); ++split)
+      one.micro_batches.push_back(sheet_.micro_batch(split, index));
+    one.num_splits = sheet_.num_splits;
+    one.stage_samples = sheet_.stage_samples;
+    const std::span<const int64_t> lengths = sheet_.lengths_of(index);
+    one.sequence_lengths.assign(lengths.begin(), lengths.end());
     executor().run(*programs_.find("evaluation"), one);
   }
   return table.loss_sum / static_cast<double>(sheet_.counted);

@@ -63,6 +63,8 @@ class ModelHarness {
 
  private:
   void build(Comm* comm);
+  MicroBatch fill_micro_batch(const std::vector<Document>& documents, const TokenShare& share,
+                              const MicroBatchStorage& storage, int index) const;
   HarnessOptions options_;
   std::vector<LayerDecl> layers_;
   CompileInput input_;

@@ -67,20 +67,38 @@ std::vector<int64_t> draw_stages(Dice& dice, int64_t stages, int64_t layers) {
   return sizes;
 }
 
+// Half of the draws share all layers alike, the others each block or each layer as it comes.
+void draw_degrees(Dice& dice, const ModelSpec& model, int64_t stage_ranks, Plan& plan) {
+  const int64_t alike = dice.pick<int64_t>({0, 0, 2, 1});  // layers; 0: all
+  const std::vector<int64_t> tensor_ranks = common_divisors(model.heads, model.kv_heads, model.ffn);
+  LayerPlan degrees;
+  for (size_t layer = 0; layer < plan.layers.size(); ++layer) {
+    if (layer == 0 || (alike > 0 && static_cast<int64_t>(layer) % alike == 0)) {
+      do degrees.tp = dice.pick(tensor_ranks);
+      while (stage_ranks % degrees.tp != 0);
+      do degrees.cp = 1 + dice.roll(stage_ranks / degrees.tp);
+      while (stage_ranks / degrees.tp % degrees.cp != 0);
+      degrees.dp = stage_ranks / (degrees.tp * degrees.cp);
+    }
+    plan.layers[layer].tp = degrees.tp;
+    plan.layers[layer].cp = degrees.cp;
+    plan.layers[layer].dp = degrees.dp;
+  }
+}
+
 Plan draw_any_plan(Dice& dice, const ModelSpec& model) {
   Plan plan;
   const int64_t layers = num_layers(model);
-  const int64_t tp = dice.pick(common_divisors(model.heads, model.kv_heads, model.ffn));
-  const int64_t stages = std::min<int64_t>(1 + dice.roll(std::min<int64_t>(8 / tp, 4)), layers);
-  const int64_t cp = 1 + dice.roll(8 / (tp * stages));
-  const int64_t dp = 1 + dice.roll(8 / (tp * stages * cp));
-  plan.num_ranks = tp * stages * cp * dp;
+  const int64_t stage_ranks = dice.pick<int64_t>({1, 2, 2, 3, 4, 4, 6, 8});
+  const int64_t stages = std::min<int64_t>(1 + dice.roll(std::min<int64_t>(8 / stage_ranks, 4)), layers);
+  plan.num_ranks = stage_ranks * stages;
   plan.virtual_stages = std::min<int64_t>(1 + dice.roll(3), layers / stages);
   plan.order = static_cast<PipelineOrder>(dice.roll(6));
   plan.stage_layers = draw_stages(dice, stages * plan.virtual_stages, layers);
   for (int64_t layer = 0; layer < layers; ++layer)
-    plan.layers.push_back({tp, dp, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(4)), cp});
-  plan.micro_batch = 1 + dice.roll(2);
+    plan.layers.push_back({1, 1, static_cast<int>(dice.roll(4)), static_cast<ActivationPolicy>(dice.roll(4)), 1});
+  draw_degrees(dice, model, stage_ranks, plan);
+  plan.micro_batch = 1 + dice.roll(4);
   plan.accumulation = 1 + dice.roll(4);
   plan.reduce = dice.coin() ? GradientReduce::kEach : GradientReduce::kLast;
   plan.head_tile = dice.pick<int64_t>({0, 0, 3, 7});

@@ -278,7 +278,7 @@ std::vector<int64_t> sample_ids(Trainer& trainer, int64_t steps) {
   std::vector<int64_t> samples;
   for (int64_t step = 0; step < steps; ++step) {
     trainer.step();
-    const MicroBatch batch = trainer.executor().batch_storage(0).resize(16, 1);
+    const MicroBatch batch = trainer.executor().batch_storage(0, 0).resize(16, 1);
     samples.push_back(batch.ids[0] - 'a');
   }
   return samples;
@@ -390,11 +390,11 @@ TEST(Trainer, NothingToCountSkipsTheStep) {
   Trainer trainer(run.config);
   trainer.step();
   const auto before = parameters(trainer);
-  MicroBatch batch = trainer.executor().batch_storage(0).resize(16, 1);
+  MicroBatch batch = trainer.executor().batch_storage(0, 0).resize(16, 1);
   for (int32_t& target : batch.targets) target = -1;
   batch.counted = 0;
   StepMetrics metrics;
-  const std::string log = captured_log([&] { metrics = trainer.step_on({{batch}, {16}, 16, 0}); });
+  const std::string log = captured_log([&] { metrics = trainer.step_on({{batch}, 1, 1, {16}, 16, 0}); });
   EXPECT_THAT(log, HasSubstr("step 2: no counted token in the batch; the step is skipped, 1 skipped so far"));
   EXPECT_EQ(parameters(trainer), before);
   EXPECT_EQ(metrics.loss, 0);

@@ -50,6 +50,19 @@ MicroBatch fill_micro_batch(const Dataset& dataset, const SampleOrder& order, co
   return batch;
 }
 
+void fill_micro_batches(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
+                        std::span<const MicroBatchStorage> storages, std::vector<MicroBatch>::iterator filled) {
+  const int64_t capacity = extent.micro_batch * extent.accumulation * extent.data_ranks;
+  STRATA_CHECK(extent.num_samples >= 0 && extent.num_samples <= capacity,
+               "{} samples in {} micro-batches of {} on {} ranks", extent.num_samples, extent.accumulation,
+               extent.micro_batch, extent.data_ranks);
+  for (int64_t i = 0; i < extent.accumulation; ++i, ++filled) {
+    const int64_t first = std::min((i * extent.data_ranks + extent.data_rank) * extent.micro_batch, extent.num_samples);
+    const int64_t count = std::min(extent.micro_batch, extent.num_samples - first);
+    *filled = fill_micro_batch(dataset, order, extent, first, count, storages[static_cast<size_t>(i)]);
+  }
+}
+
 }  // namespace
 
 int64_t SampleOrder::at(int64_t place) const {
@@ -60,24 +73,33 @@ int64_t SampleOrder::at(int64_t place) const {
                                       mix_key(seed_, static_cast<uint64_t>(epoch))));
 }
 
-void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
-                      std::span<const MicroBatchStorage> storages, BatchSheet& sheet) {
-  const int64_t capacity = extent.micro_batch * extent.accumulation * extent.data_ranks;
-  STRATA_CHECK(extent.num_samples >= 0 && extent.num_samples <= capacity,
-               "{} samples in {} micro-batches of {} on {} ranks", extent.num_samples, extent.accumulation,
-               extent.micro_batch, extent.data_ranks);
-  STRATA_CHECK(static_cast<int64_t>(storages.size()) == extent.accumulation, "{} storages for {} micro-batches",
-               storages.size(), extent.accumulation);
-  sheet.micro_batches.resize(storages.size());
-  for (int64_t i = 0; i < extent.accumulation; ++i) {
-    const int64_t first = std::min((i * extent.data_ranks + extent.data_rank) * extent.micro_batch, extent.num_samples);
-    const int64_t count = std::min(extent.micro_batch, extent.num_samples - first);
-    sheet.micro_batches[static_cast<size_t>(i)] =
-        fill_micro_batch(dataset, order, extent, first, count, storages[static_cast<size_t>(i)]);
+std::vector<BatchExtent> batch_extents(const Plan& plan, int rank, int64_t first_place, int64_t num_samples,
+                                       int64_t accumulation) {
+  const int64_t stage_ranks = plan.num_ranks / num_stages(plan);
+  std::vector<BatchExtent> extents;
+  for (const TokenSplit& split : token_splits(plan)) {
+    const TokenShare share = token_share(split, stage_ranks, rank % stage_ranks);
+    extents.push_back({first_place, num_samples, rank_samples(plan, split), accumulation, share.data, split.dp,
+                       share.context, split.cp});
   }
-  sheet.sequence_lengths.resize(static_cast<size_t>(extent.num_samples));
-  for (int64_t i = 0; i < extent.num_samples; ++i)
-    sheet.sequence_lengths[static_cast<size_t>(i)] = dataset.sample_tokens(order.at(extent.first_place + i));
+  return extents;
+}
+
+void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, std::span<const BatchExtent> extents,
+                      std::span<const MicroBatchStorage> storages, BatchSheet& sheet) {
+  const BatchExtent& any = extents.front();
+  STRATA_CHECK(storages.size() == extents.size() * static_cast<size_t>(any.accumulation),
+               "{} storages for {} micro-batches shared in {} ways", storages.size(), any.accumulation, extents.size());
+  sheet.micro_batches.resize(storages.size());
+  sheet.num_splits = static_cast<int64_t>(extents.size());
+  sheet.stage_samples = any.micro_batch * any.data_ranks;
+  for (size_t split = 0; split < extents.size(); ++split) {
+    const auto begin = split * static_cast<size_t>(any.accumulation);
+    fill_micro_batches(dataset, order, extents[split], storages.subspan(begin), sheet.micro_batches.begin() + begin);
+  }
+  sheet.sequence_lengths.resize(static_cast<size_t>(any.num_samples));
+  for (int64_t i = 0; i < any.num_samples; ++i)
+    sheet.sequence_lengths[static_cast<size_t>(i)] = dataset.sample_tokens(order.at(any.first_place + i));
   sheet.num_tokens = std::accumulate(sheet.sequence_lengths.begin(), sheet.sequence_lengths.end(), int64_t{0});
   sheet.counted = sheet.num_tokens;  // every input of a sample has a target
 }

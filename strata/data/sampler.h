@@ -10,6 +10,7 @@
 
 #include "strata/data/dataset.h"
 #include "strata/spec/batch_sheet.h"
+#include "strata/spec/token_split.h"
 
 namespace strata {
 
@@ -41,10 +42,14 @@ struct BatchExtent {
   int64_t context_ranks = 1;
 };
 
-// Fills one micro-batch per storage (`accumulation` of them, each for micro_batch sequences and this rank's part of
-// their tokens). The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short
+// The extents of a batch for all of a plan's token_splits(), as they are on a rank.
+std::vector<BatchExtent> batch_extents(const Plan& plan, int rank, int64_t first_place, int64_t num_samples,
+                                       int64_t accumulation);
+
+// Fills, for every extent, one micro-batch per storage (`accumulation` of them, each for micro_batch sequences and this
+// rank's part of their tokens). Extents differ in how ranks share the batch. The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short
 // batch the last micro-batches have fewer or no sequences. Totals are those of the global batch, equal on all ranks.
-void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
+void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, std::span<const BatchExtent> extents,
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet);
 
 }  // namespace strata

@@ -57,6 +57,11 @@ class Storages {
   std::vector<MicroBatchStorage> storages_;
 };
 
+void fill(const Dataset& dataset, const SampleOrder& order, const BatchExtent& extent,
+          std::span<const MicroBatchStorage> storages, BatchSheet& sheet) {
+  fill_batch_sheet(dataset, order, {&extent, 1}, storages, sheet);
+}
+
 std::vector<int32_t> ids_of(const Dataset& dataset, int64_t sample) {
   std::vector<int32_t> ids(static_cast<size_t>(dataset.sample_tokens(sample))), targets(ids.size());
   dataset.read_sample(sample, ids, targets);
@@ -157,7 +162,7 @@ TEST_F(SamplerTest, SheetDescribesItsTokens) {
   const Dataset dataset(counting(19), Sampling::kWindow, 4);  // 18 targets: samples of 4, 4, 4, 4, 2
   const Storages storages(2, 8, 2);
   BatchSheet sheet;
-  fill_batch_sheet(dataset, SampleOrder::sequential(5), {2, 3, 2, 2}, storages, sheet);
+  fill(dataset, SampleOrder::sequential(5), {2, 3, 2, 2}, storages, sheet);
   ASSERT_EQ(sheet.micro_batches.size(), 2u);
   const MicroBatch& first = sheet.micro_batches[0];
   EXPECT_THAT(first.ids, ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
@@ -179,7 +184,7 @@ TEST_F(SamplerTest, ContextRanksShareEverySequence) {
   const Dataset dataset(counting(19), Sampling::kWindow, 7);  // 18 targets: samples of 7, 7, 4
   BatchSheet sheet;
   const Storages first(1, 8, 2, 2), second(1, 8, 2, 2);
-  fill_batch_sheet(dataset, SampleOrder::sequential(3), {1, 2, 2, 1, 0, 1, 0, 2}, first, sheet);
+  fill(dataset, SampleOrder::sequential(3), {1, 2, 2, 1, 0, 1, 0, 2}, first, sheet);
   EXPECT_THAT(sheet.micro_batches[0].ids, ElementsAre(7, 8, 13, 14, 17));
   EXPECT_THAT(sheet.micro_batches[0].targets, ElementsAre(8, 9, 14, 15, 18));
   EXPECT_THAT(sheet.micro_batches[0].positions, ElementsAre(0, 1, 6, 0, 3));
@@ -187,7 +192,7 @@ TEST_F(SamplerTest, ContextRanksShareEverySequence) {
   EXPECT_THAT(sheet.micro_batches[0].offsets, ElementsAre(0, 3, 5));
   EXPECT_THAT(sheet.micro_batches[0].part_of(1).offsets, ElementsAre(0, 2, 4, 5, 6));
   EXPECT_EQ(sheet.counted, 11);
-  fill_batch_sheet(dataset, SampleOrder::sequential(3), {1, 2, 2, 1, 0, 1, 1, 2}, second, sheet);
+  fill(dataset, SampleOrder::sequential(3), {1, 2, 2, 1, 0, 1, 1, 2}, second, sheet);
   EXPECT_THAT(sheet.micro_batches[0].ids, ElementsAre(9, 10, 11, 12, 15, 16));
   EXPECT_THAT(sheet.micro_batches[0].targets, ElementsAre(10, 11, 12, 13, 16, 17));
   EXPECT_THAT(sheet.micro_batches[0].part_of(0).positions, ElementsAre(0, 6, 0, 3));
@@ -199,7 +204,7 @@ TEST_F(SamplerTest, ContextRanksWithoutTokens) {
   const Dataset dataset(counting(2), Sampling::kWindow, 7);
   BatchSheet sheet;
   const Storages storages(1, 4, 1, 2);
-  fill_batch_sheet(dataset, SampleOrder::sequential(1), {0, 1, 1, 1, 0, 1, 1, 2}, storages, sheet);
+  fill(dataset, SampleOrder::sequential(1), {0, 1, 1, 1, 0, 1, 1, 2}, storages, sheet);
   EXPECT_EQ(sheet.micro_batches[0].num_tokens(), 0);
   EXPECT_EQ(sheet.micro_batches[0].num_sequences(), 1);
   EXPECT_EQ(sheet.counted, 1);
@@ -256,7 +261,7 @@ TEST_F(SamplerTest, AccumulationDoesNotChangeTheBatch) {
   for (const int64_t micro : {1, 2, 4, 8}) {
     const Storages storages(8 / micro, 4 * micro, micro);
     BatchSheet sheet;
-    fill_batch_sheet(dataset, order, {16, 8, micro, 8 / micro}, storages, sheet);
+    fill(dataset, order, {16, 8, micro, 8 / micro}, storages, sheet);
     std::vector<int64_t>& flat = seen.emplace_back();
     for (const MicroBatch& batch : sheet.micro_batches)
       for (size_t i = 0; i < batch.ids.size(); ++i) {
@@ -279,7 +284,7 @@ TEST_F(SamplerTest, OnlyTheLastBatchOfARunIsShort) {
   const auto run = [&](int64_t num_samples) {
     counted.clear();
     for (int64_t seen = 0; seen < num_samples; seen += 4) {
-      fill_batch_sheet(dataset, order, {seen, std::min<int64_t>(4, num_samples - seen), 1, 4}, storages, sheet);
+      fill(dataset, order, {seen, std::min<int64_t>(4, num_samples - seen), 1, 4}, storages, sheet);
       counted.push_back(sheet.counted);
     }
     sequences_of_last.clear();
@@ -305,7 +310,7 @@ TEST_F(SamplerTest, EvaluationKeepsTheLastBatch) {
     BatchSheet sheet;
     std::vector<int32_t> firsts;
     for (int64_t seen = 0; seen < 10; seen += micro) {
-      fill_batch_sheet(dataset, order, {seen, std::min(micro, 10 - seen), micro, 1}, storages, sheet);
+      fill(dataset, order, {seen, std::min(micro, 10 - seen), micro, 1}, storages, sheet);
       for (int64_t i = 0; i < sheet.micro_batches[0].num_sequences(); ++i)
         firsts.push_back(
             sheet.micro_batches[0].ids[static_cast<size_t>(sheet.micro_batches[0].offsets[static_cast<size_t>(i)])]);
@@ -318,8 +323,8 @@ TEST_F(SamplerTest, MoreSamplesThanTheBatchHoldsIsABug) {
   const Dataset dataset(counting(41), Sampling::kWindow, 4);
   const Storages storages(2, 8, 2);
   BatchSheet sheet;
-  EXPECT_DEATH(fill_batch_sheet(dataset, SampleOrder::sequential(10), {0, 5, 2, 2}, storages, sheet), "5 samples in 2");
-  EXPECT_DEATH(fill_batch_sheet(dataset, SampleOrder::sequential(10), {8, 4, 2, 2}, storages, sheet), "place 10 of 10");
+  EXPECT_DEATH(fill(dataset, SampleOrder::sequential(10), {0, 5, 2, 2}, storages, sheet), "5 samples in 2");
+  EXPECT_DEATH(fill(dataset, SampleOrder::sequential(10), {8, 4, 2, 2}, storages, sheet), "place 10 of 10");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "strata/base/error.h"
+#include "strata/exec/row_exchange.h"
 #include "strata/spec/step_scalars.h"
 
 namespace strata {
@@ -24,7 +25,8 @@ int64_t members_of(const Program& program, const Instruction& instruction) {
 // Of a buffer with rows of the whole micro-batch, of a tile of it, or independent of it.
 int64_t live_elements(const Program& program, const Instruction& instruction, int64_t tokens) {
   if (instruction.micro_batch < 0) return instruction.elements;
-  const int64_t rows = (program.capacity_tokens + instruction.num_tiles - 1) / instruction.num_tiles;
+  const int64_t capacity = program.capacity_tokens[instruction.layer];
+  const int64_t rows = (capacity + instruction.num_tiles - 1) / instruction.num_tiles;
   return instruction.elements / rows * share_of(tokens, instruction.num_tiles, instruction.tile).count;
 }
 
@@ -43,6 +45,8 @@ Communication::Communication(const CompileInput& input, const ProgramSet& set, s
   if (needed && (comm == nullptr || comm->size() != input.plan.num_ranks))
     throw_bad_input("the plan has {} ranks and {} run: start as many, or use a plan with num_ranks {}",
                     input.plan.num_ranks, comm == nullptr ? 1 : comm->size(), comm == nullptr ? 1 : comm->size());
+  for (const LayerPlan& layer : input.plan.layers)
+    split_of_layer_.push_back(token_split_index(input.plan, token_split(layer)));
   if (comm != nullptr) make_groups();
   if (has_tied_chunk(set)) received_.resize(kPieceElements);
 }
@@ -63,13 +67,20 @@ void Communication::make_groups() {
   }
 }
 
-void Communication::run(const Program& program, const Instruction& instruction, const MicroBatch* batch) {
+const MicroBatch* Communication::batch_of(const Instruction& instruction, const BatchSheet& sheet) const {
+  if (instruction.chunk >= 0 || instruction.micro_batch < 0) return nullptr;
+  return &sheet.micro_batch(split_of_layer_[static_cast<size_t>(instruction.layer)], instruction.micro_batch);
+}
+
+void Communication::run(const Program& program, const Instruction& instruction, const BatchSheet& sheet) {
+  const MicroBatch* const batch = batch_of(instruction, sheet);
   const int64_t tokens = batch == nullptr ? 0 : batch->num_tokens();
   if (instruction.op == Op::kCollective) {
     const Group& group = groups_.at({&program, instruction.group, instruction.queue});
     if (program.bookings[instruction.uses[0].booking].kind == BookingKind::kScalars)
       return sum_scalars(program, instruction, group);
     if (instruction.collective == CollectiveKind::kRotate) return rotate(program, instruction, *batch, group);
+    if (instruction.collective == CollectiveKind::kReshard) return reshard(program, instruction, sheet, group);
     if (instruction.chunk < 0) return exchange_activation(program, instruction, group, tokens);
     if (instruction.collective == CollectiveKind::kAllGather)
       return gather(program, instruction, group, storage(), instruction.elements);
@@ -135,13 +146,38 @@ void Communication::rotate(const Program& program, const Instruction& instructio
   const int next = ranks[(member + 1) % size], previous = ranks[(member + size - 1) % size];
   const int64_t arriving = (instruction.slice + group.size - 1) % group.size;
   const auto bytes_of = [&](const Use& use, int64_t slice) -> std::span<std::byte> {
-    const int64_t row_bytes = program.bookings[use.booking].bytes / program.capacity_tokens;
+    const int64_t row_bytes = program.bookings[use.booking].bytes / program.capacity_tokens[instruction.layer];
     return {data_of(program, use.booking), static_cast<size_t>(row_bytes * batch.part_of(slice).num_tokens())};
   };
   const int lane = static_cast<int>(instruction.queue);
   if (member % 2 == 0) comm_->send(next, lane, bytes_of(instruction.uses[0], instruction.slice));
   comm_->receive(previous, lane, bytes_of(instruction.uses[1], arriving));
   if (member % 2 == 1) comm_->send(next, lane, bytes_of(instruction.uses[0], instruction.slice));
+}
+
+void Communication::reshard(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
+                            const Group& group) {
+  const auto stage_ranks = static_cast<int64_t>(comm_->size()) / num_stages(input_.plan);
+  const auto holdings = [&](int layer) {
+    std::vector<Holding> holdings;
+    for (const int rank : program.groups[instruction.group].ranks)
+      holdings.push_back({token_share(token_split(input_.plan.layers[layer]), stage_ranks, rank % stage_ranks)});
+    return holdings;
+  };
+  const Use& from = instruction.uses[0];
+  RowExchange exchange;
+  exchange.from = holdings(instruction.layer);
+  exchange.to = holdings(instruction.reader);
+  exchange.lengths = sheet.lengths_of(instruction.micro_batch);
+  exchange.samples = sheet.stage_samples;
+  exchange.block_bytes = {program.bookings[from.booking].bytes / program.capacity_tokens[instruction.layer]};
+  exchange.source = data_of(program, from.booking);
+  exchange.target = data_of(program, instruction.uses[1].booking);
+  if (instruction.uses.size() > 2) {
+    const int scratch = instruction.uses[2].booking;
+    exchange.scratch = {data_of(program, scratch), static_cast<size_t>(program.bookings[scratch].bytes)};
+  }
+  exchange_rows(*comm_, group, exchange);
 }
 
 void Communication::sum_scalars(const Program& program, const Instruction& instruction, const Group& group) {

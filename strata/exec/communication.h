@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the instructions of a program that other ranks take part in: collectives, sends and receives, and copies of this
-// rank's part of a tensor. Sums are in rank
-// order (comm.h), so that sharding, chunks and buckets do not change a bit. Messages of activations have the extent of
-// the micro-batch, not its capacity.
+// rank's part of a tensor. Sums are in rank order (comm.h), so that sharding, chunks and buckets do not change a bit.
+// Messages of activations have the extent of the micro-batch, not its capacity.
 #pragma once
 
 #include <map>
@@ -22,9 +21,8 @@ class Communication {
   // rank), a program that communicates is refused.
   Communication(const CompileInput& input, const ProgramSet& set, std::span<std::byte> arena, Comm* comm);
 
-  // Complete on return; called by the thread of the instruction's queue. `batch`: the micro-batch of the instruction;
-  // null if it has none.
-  void run(const Program& program, const Instruction& instruction, const MicroBatch* batch);
+  // Complete on return; called by the thread of the instruction's queue.
+  void run(const Program& program, const Instruction& instruction, const BatchSheet& sheet);
 
  private:
   struct Message {
@@ -38,6 +36,8 @@ class Communication {
   std::byte* data_of(const Program& program, int booking) const {
     return arena_.data() + program.bookings[booking].offset;
   }
+  // The instruction's micro-batch as its layer shares it; null if it has none.
+  const MicroBatch* batch_of(const Instruction& instruction, const BatchSheet& sheet) const;
   DType storage() const { return input_.precision == Precision::kF32 ? DType::kF32 : DType::kBF16; }
 
   PartRange own_part(const Program& program, const Instruction& instruction, int64_t elements) const;
@@ -49,6 +49,7 @@ class Communication {
   void sum_scalars(const Program& program, const Instruction& instruction, const Group& group);
   void reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group);
   void rotate(const Program& program, const Instruction& instruction, const MicroBatch& batch, const Group& group);
+  void reshard(const Program& program, const Instruction& instruction, const BatchSheet& sheet, const Group& group);
   Message activation(const Program& program, const Instruction& instruction, int64_t tokens) const;
   Message tied_message(const Program& program, const Instruction& instruction) const;
   void receive_and_add(const Instruction& instruction, const Message& message);
@@ -58,6 +59,7 @@ class Communication {
   const ProgramSet& set_;
   std::span<std::byte> arena_;
   Comm* comm_;
+  std::vector<int> split_of_layer_;  // token_splits()
   std::map<GroupKey, Group> groups_;
   std::vector<float> received_;  // one piece of a gradient that is added to another
 };

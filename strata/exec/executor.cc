@@ -58,6 +58,7 @@ Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& laye
       arena_(arena),
       team_(team),
       communication_(input, set, arena, comm),
+      place_(place_of_rank(input.plan, set.rank)),
       origin_us_(now_us()),
       queues_(set.programs, [comm](const std::string& reason) {
         if (comm != nullptr) comm->abort(reason);
@@ -65,8 +66,10 @@ Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& laye
   STRATA_CHECK(!set.programs.empty() &&
                    static_cast<int64_t>(arena.size()) >= set.arena_bytes[static_cast<size_t>(Tier::kDevice)],
                "arena of {} bytes is too small", arena.size());
-  for (const LayerPlan& plan : input.plan.layers) parts_.push_back(tensor_parallel_part(input.model, plan.tp));
-  context_rank_ = place_of_rank(input.plan, set.rank).context;
+  for (const LayerPlan& plan : input.plan.layers) {
+    parts_.push_back(tensor_parallel_part(input.model, plan.tp));
+    split_of_layer_.push_back(token_split_index(input.plan, token_split(plan)));
+  }
   const Program& any = set.programs.front();
   scalars_ = new (booking_data(any, set.scalars_booking)) StepScalars();
   norms_ = {reinterpret_cast<double*>(booking_data(any, set.norms_booking)),
@@ -85,10 +88,20 @@ Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& laye
   if (tied >= 0 && slots_.back()[tied].chunk < 0) slots_.back()[tied] = slots_.front()[0];
 }
 
-MicroBatchStorage Executor::batch_storage(int micro_batch) const {
-  const BatchCapacity capacity{micro_batch_tokens(input_), input_.plan.micro_batch, input_.plan.layers.front().cp};
-  std::byte* base = booking_data(set_.programs.front(), set_.batch_booking);
-  return {base + micro_batch * micro_batch_bytes(capacity), capacity};
+MicroBatchStorage Executor::batch_storage(int split, int micro_batch) const {
+  const std::vector<TokenSplit> splits = token_splits(input_.plan);
+  std::byte* place = booking_data(set_.programs.front(), set_.batch_booking);
+  for (int before = 0; before < split; ++before)
+    place += input_.plan.accumulation * micro_batch_bytes(batch_capacity(input_, splits[static_cast<size_t>(before)]));
+  const BatchCapacity capacity = batch_capacity(input_, splits[static_cast<size_t>(split)]);
+  return {place + micro_batch * micro_batch_bytes(capacity), capacity};
+}
+
+std::vector<MicroBatchStorage> Executor::batch_storages(int64_t micro_batches) const {
+  std::vector<MicroBatchStorage> storages;
+  for (int split = 0; split < static_cast<int>(token_splits(input_.plan).size()); ++split)
+    for (int index = 0; index < micro_batches; ++index) storages.push_back(batch_storage(split, index));
+  return storages;
 }
 
 MicroBatchStorage Executor::decode_storage() const {
@@ -114,7 +127,7 @@ void Executor::run_timed(const Program& program, const Instruction& instruction,
 void Executor::run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
                                const CopyOut& copy_out) {
   switch (instruction.op) {
-    case Op::kRun: return run_layer(program, instruction, sheet.micro_batches[instruction.micro_batch]);
+    case Op::kRun: return run_layer(program, instruction, sheet);
     case Op::kScalar: return run_scalar(program, instruction);
     case Op::kUpdate: return run_update(program, instruction);
     case Op::kCopy: {
@@ -136,9 +149,8 @@ void Executor::run_instruction(const Program& program, const Instruction& instru
 
 // What goes wrong between ranks names the instruction: a call that another rank does not join waits there.
 void Executor::communicate(const Program& program, const Instruction& instruction, const BatchSheet& sheet) {
-  const bool of_batch = instruction.chunk < 0 && instruction.micro_batch >= 0;
   try {
-    communication_.run(program, instruction, of_batch ? &sheet.micro_batches[instruction.micro_batch] : nullptr);
+    communication_.run(program, instruction, sheet);
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{} program, rank {}, {}: {}", program.name, program.rank,
                                           instruction_name(instruction, layers_), error.what()));
@@ -148,41 +160,42 @@ void Executor::communicate(const Program& program, const Instruction& instructio
 TensorView Executor::tensor_view(const Program& program, const Use& use, const Instruction& run,
                                  const MicroBatch& batch) const {
   const TensorDecl& decl = layers_[run.layer].tensors[use.index];
-  const int64_t tp = input_.plan.layers[run.layer].tp;
+  const LayerPlace& place = place_.layers[run.layer];
   const Booking& booking = program.bookings[use.booking];
   const DType dtype = decl.f32 ? DType::kF32 : storage();
-  const int64_t width = decl.layout == Layout::kSharded ? share_of(decl.width, tp, set_.rank % tp).count : decl.width;
+  const int64_t width = decl.layout == Layout::kSharded ? share_of(decl.width, place.tp, place.tensor).count : decl.width;
   const bool whole = booking.kind == BookingKind::kCache;  // its rows are its capacity
   const int64_t tokens = decl.of_slice ? batch.part_of(run.slice).num_tokens() : batch.num_tokens();
   int64_t rows = whole ? booking.bytes / (width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
   if (decl.by_tile) rows = share_of(tokens, run.num_tiles, run.tile).count;
-  if (decl.layout == Layout::kStacked) rows *= tp;
+  if (decl.layout == Layout::kStacked) rows *= place.tp;
   return {arena_.data() + booking.offset, dtype, rows, width};
 }
 
-void Executor::run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch) {
+void Executor::run_layer(const Program& program, const Instruction& instruction, const BatchSheet& sheet) {
   const LayerDecl& layer = layers_[instruction.layer];
+  const LayerPlace& place = place_.layers[instruction.layer];
+  const MicroBatch& batch = sheet.micro_batch(split_of_layer_[instruction.layer], instruction.micro_batch);
   const Use* workspace = find_use(instruction, Role::kWorkspace);
   std::span<std::byte> scratch;
   if (workspace != nullptr)
     scratch = {booking_data(program, workspace->booking),
                static_cast<size_t>(program.bookings[workspace->booking].bytes)};
-  const int64_t tp = input_.plan.layers[instruction.layer].tp;
   const int64_t tokens = batch.num_tokens();
   SegmentCall call{parts_[instruction.layer],
-                   set_.rank % tp,
-                   tp,
+                   place.tensor,
+                   place.tp,
                    layer,
                    instruction.layer,
                    instruction.segment,
                    instruction.direction,
                    instruction.recomputed,
                    share_of(tokens, instruction.num_tiles, instruction.tile),
-                   head_tile_tokens(input_.plan, input_.model, program.capacity_tokens),
+                   head_tile_tokens(input_.plan, input_.model, program.capacity_tokens.back()),
                    batch,
                    *scalars_,
                    {team_, scratch}};
-  call.context_rank = context_rank_;
+  call.context_rank = place.context;
   call.slice = instruction.slice;
   for (const Use& use : instruction.uses) {
     if (use.role == Role::kTensor) call.tensors[use.index] = tensor_view(program, use, instruction, batch);

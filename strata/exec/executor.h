@@ -13,6 +13,7 @@
 #include "strata/exec/queues.h"
 #include "strata/kernels/kernels.h"
 #include "strata/optim/update.h"
+#include "strata/program/chunks.h"
 #include "strata/program/compile.h"
 #include "strata/spec/batch_sheet.h"
 
@@ -34,8 +35,11 @@ class Executor {
 
   StepScalars& scalars() { return *scalars_; }
   std::span<double> norms() { return norms_; }
-  // Storage of one micro-batch of a step; the batch booking holds `accumulation` of them one after the other.
-  MicroBatchStorage batch_storage(int micro_batch) const;
+  // Storage of one micro-batch of a step as the layers of one of token_splits() share it; the batch booking holds
+  // `accumulation` of them one after the other, split after split.
+  MicroBatchStorage batch_storage(int split, int micro_batch) const;
+  // All of them, as BatchSheet::micro_batches has them; of the first `micro_batches`.
+  std::vector<MicroBatchStorage> batch_storages(int64_t micro_batches) const;
   MicroBatchStorage decode_storage() const;
 
   // Runs every instruction. `copy_out` is called for copies to the disk tier, once or in pieces: (file offset, bytes).
@@ -69,7 +73,7 @@ class Executor {
   void run_instruction(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
                        const CopyOut& copy_out);
   void communicate(const Program& program, const Instruction& instruction, const BatchSheet& sheet);
-  void run_layer(const Program& program, const Instruction& instruction, const MicroBatch& batch);
+  void run_layer(const Program& program, const Instruction& instruction, const BatchSheet& sheet);
   void run_scalar(const Program& program, const Instruction& instruction);
   void run_update(const Program& program, const Instruction& instruction);
   TensorView tensor_view(const Program& program, const Use& use, const Instruction& run, const MicroBatch& batch) const;
@@ -82,7 +86,8 @@ class Executor {
   Team& team_;
   Communication communication_;
   std::vector<ModelSpec> parts_;  // by layer: what this rank computes with
-  int64_t context_rank_ = 0;
+  RankPlace place_;
+  std::vector<int> split_of_layer_;  // token_splits()
   StepScalars* scalars_ = nullptr;
   std::span<double> norms_;
   std::vector<std::vector<Slot>> slots_;               // by layer and parameter

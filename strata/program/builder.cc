@@ -20,30 +20,31 @@ bool has_weight_gradients(Direction direction) {
 }  // namespace
 
 ProgramBuilder::ProgramBuilder(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
-                               const std::vector<Booking>& persistent, std::string name, int64_t capacity_tokens)
+                               const std::vector<Booking>& persistent, std::string name,
+                               std::vector<int64_t> capacity_tokens)
     : input_(input),
       layers_(layers),
       set_(set),
       place_(place_of_rank(input.plan, input.rank)),
-      capacity_tokens_(capacity_tokens),
       gradient_(set.chunks.size(), -1) {
   program_.name = std::move(name);
   program_.rank = input.rank;
-  program_.capacity_tokens = capacity_tokens;
+  program_.capacity_tokens = std::move(capacity_tokens);
   program_.bookings = persistent;
-  const int64_t tile = head_tile_tokens(input.plan, input.model, capacity_tokens);
-  num_tiles_ = static_cast<int>(std::max<int64_t>((capacity_tokens + tile - 1) / tile, 1));
+  const int64_t head_tokens = program_.capacity_tokens.back();
+  const int64_t tile = head_tile_tokens(input.plan, input.model, head_tokens);
+  num_tiles_ = static_cast<int>(std::max<int64_t>((head_tokens + tile - 1) / tile, 1));
 }
 
-bool ProgramBuilder::takes_part(const SegmentDecl& segment, Direction direction) const {
-  const bool tiled = place_.tp > 1 && direction != Direction::kDecode;
+bool ProgramBuilder::takes_part(int layer, const SegmentDecl& segment, Direction direction) const {
+  const bool tiled = at(layer).tp > 1 && direction != Direction::kDecode;
   return segment.form == SegmentForm::kOnly || segment.form == (tiled ? SegmentForm::kTiled : SegmentForm::kFused);
 }
 
 int ProgramBuilder::producer_of(int layer, int tensor) const {
   for (size_t segment = 0; segment < layers_[layer].segments.size(); ++segment) {
     const SegmentDecl& decl = layers_[layer].segments[segment];
-    if (takes_part(decl, Direction::kForward) && contains(decl.forward.writes, tensor))
+    if (takes_part(layer, decl, Direction::kForward) && contains(decl.forward.writes, tensor))
       return static_cast<int>(segment);
   }
   return -1;
@@ -61,20 +62,21 @@ int ProgramBuilder::group(const std::string& name, std::vector<int> ranks) {
   return static_cast<int>(groups_.size()) - 1;
 }
 
-int ProgramBuilder::tensor_group() {
+int ProgramBuilder::tensor_group(int layer) {
+  const LayerPlace& place = at(layer);
   std::vector<int> ranks;
-  for (int64_t tensor = 0; tensor < place_.tp; ++tensor)
-    ranks.push_back(place_.global_rank(place_.stage, place_.data, place_.context, tensor));
+  for (int64_t tensor = 0; tensor < place.tp; ++tensor)
+    ranks.push_back(place.rank(place.data, place.context, tensor));
   return group("tensor", std::move(ranks));
 }
 
 int ProgramBuilder::chunk_group(const Chunk& chunk) {
+  const LayerPlace& place = at(chunk.layer);
   std::vector<int> ranks;
-  for (int64_t data = 0; data < place_.dp; ++data)
-    for (int64_t context = 0; context < place_.cp; ++context)
-      for (int64_t tensor = 0; tensor < place_.tp; ++tensor)
-        if (chunk.over_tp || tensor == place_.tensor)
-          ranks.push_back(place_.global_rank(place_.stage, data, context, tensor));
+  for (int64_t data = 0; data < place.dp; ++data)
+    for (int64_t context = 0; context < place.cp; ++context)
+      for (int64_t tensor = 0; tensor < place.tp; ++tensor)
+        if (chunk.over_tp || tensor == place.tensor) ranks.push_back(place.rank(data, context, tensor));
   return group(chunk.over_tp ? "replica" : "data", std::move(ranks));
 }
 
@@ -93,20 +95,24 @@ Instruction& ProgramBuilder::emit(Op op, Queue queue) {
 
 int64_t ProgramBuilder::tensor_elements(int layer, int tensor) const {
   const TensorDecl& decl = layers_[layer].tensors[tensor];
-  const int64_t width = decl.layout == Layout::kSharded   ? share_of(decl.width, place_.tp, place_.tensor).count
-                        : decl.layout == Layout::kStacked ? decl.width * place_.tp
+  const LayerPlace& place = at(layer);
+  const int64_t width = decl.layout == Layout::kSharded   ? share_of(decl.width, place.tp, place.tensor).count
+                        : decl.layout == Layout::kStacked ? decl.width * place.tp
                                                           : decl.width;
-  const int64_t tile_tokens = (capacity_tokens_ + num_tiles_ - 1) / num_tiles_;
-  return width * (decl.single_row ? 1 : decl.by_tile ? tile_tokens : capacity_tokens_);
+  const int64_t tokens = capacity_tokens(layer), tile_tokens = (tokens + num_tiles_ - 1) / num_tiles_;
+  return width * (decl.single_row ? 1 : decl.by_tile ? tile_tokens : tokens);
+}
+
+int64_t ProgramBuilder::element_bytes(int layer, int tensor) const {
+  return layers_[layer].tensors[tensor].f32 || input_.precision == Precision::kF32 ? 4 : 2;
 }
 
 int ProgramBuilder::book_tensor(int layer, int tensor, int micro_batch) {
   const TensorDecl& decl = layers_[layer].tensors[tensor];
-  const int64_t element_bytes = decl.f32 || input_.precision == Precision::kF32 ? 4 : 2;
   const int booking = book(fmt::format("{}.{}.mb{}", layers_[layer].name, decl.name, micro_batch),
-                           tensor_elements(layer, tensor) * element_bytes, BookingKind::kActivation);
+                           tensor_elements(layer, tensor) * element_bytes(layer, tensor), BookingKind::kActivation);
   const bool incomplete = decl.layout == Layout::kPartial || decl.layout == Layout::kStacked;
-  if (incomplete && place_.tp > 1) partial_.insert(booking);
+  if (incomplete && at(layer).tp > 1) partial_.insert(booking);
   bind(layer, tensor, micro_batch, booking);
   return booking;
 }
@@ -129,10 +135,11 @@ int ProgramBuilder::complete(int layer, int tensor, int micro_batch) {
 }
 
 Instruction& ProgramBuilder::emit_between_parts(Op op, Queue queue, int layer, int tensor, int micro_batch) {
-  const int over = tensor_group();
+  const int over = tensor_group(layer);
   const TensorDecl& decl = layers_[layer].tensors[tensor];
   Instruction& instruction = emit(op, queue);
   instruction.group = over;
+  instruction.layer = layer;
   instruction.micro_batch = decl.single_row ? -1 : micro_batch;
   instruction.tile = decl.by_tile ? tile_ : 0;
   instruction.num_tiles = decl.by_tile ? num_tiles_ : 1;
@@ -143,10 +150,9 @@ Instruction& ProgramBuilder::emit_between_parts(Op op, Queue queue, int layer, i
 int ProgramBuilder::gather(int layer, int tensor, int micro_batch, int part) {
   const auto found = gathered_.find(part);
   if (found != gathered_.end()) return found->second;
-  const int64_t element_bytes = input_.precision == Precision::kF32 ? 4 : 2;
   const int whole =
       book(fmt::format("{}.{}.mb{}.gathered", layers_[layer].name, layers_[layer].tensors[tensor].name, micro_batch),
-           tensor_elements(layer, tensor) * element_bytes, BookingKind::kActivation);
+           tensor_elements(layer, tensor) * element_bytes(layer, tensor), BookingKind::kActivation);
   Instruction& gather = emit_between_parts(Op::kCollective, Queue::kTensorGroup, layer, tensor, micro_batch);
   gather.collective = CollectiveKind::kAllGather;
   gather.uses = {{part, Access::kRead, Role::kMessage, -1}, {whole, Access::kWrite, Role::kMessage, -1}};
@@ -155,10 +161,10 @@ int ProgramBuilder::gather(int layer, int tensor, int micro_batch, int part) {
 }
 
 int ProgramBuilder::book_part(int layer, int tensor, int micro_batch) {
-  const int64_t element_bytes = input_.precision == Precision::kF32 ? 4 : 2;
+  const int64_t tp = at(layer).tp;
   const int part =
       book(fmt::format("{}.{}.mb{}.part", layers_[layer].name, layers_[layer].tensors[tensor].name, micro_batch),
-           (tensor_elements(layer, tensor) + place_.tp - 1) / place_.tp * element_bytes, BookingKind::kActivation);
+           (tensor_elements(layer, tensor) + tp - 1) / tp * element_bytes(layer, tensor), BookingKind::kActivation);
   parts_.insert(part);
   return part;
 }
@@ -178,11 +184,15 @@ int ProgramBuilder::keep_part(int layer, int tensor, int micro_batch) {
 }
 
 int ProgramBuilder::passed(int layer, int tensor, int micro_batch) {
-  return sequence_parallel() ? keep_part(layer, tensor, micro_batch) : complete(layer, tensor, micro_batch);
+  return sequence_parallel(layer) ? keep_part(layer, tensor, micro_batch) : complete(layer, tensor, micro_batch);
 }
 
 int ProgramBuilder::book_passed(int layer, int tensor, int micro_batch) {
-  if (!sequence_parallel()) return book_tensor(layer, tensor, micro_batch);
+  if (!sequence_parallel(layer)) {
+    const int whole = book_tensor(layer, tensor, micro_batch);
+    partial_.erase(whole);
+    return whole;
+  }
   const int part = book_part(layer, tensor, micro_batch);
   bind(layer, tensor, micro_batch, part);
   return part;
@@ -267,7 +277,7 @@ void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_
     split_core_forward(layer, micro_batch);
   } else {
     STRATA_CHECK(direction == Direction::kBackwardInput, "{} of a core over {} context ranks",
-                 direction_name(direction), place_.cp);
+                 direction_name(direction), at(layer).cp);
     split_core_backward(layer, micro_batch);
   }
 }
@@ -296,7 +306,7 @@ Instruction& ProgramBuilder::append_run(int layer, int segment, Direction direct
   const bool loss = layers_[layer].kind == LayerKind::kHead && direction != Direction::kDecode;
   instruction.uses.push_back({set_.scalars_booking, loss ? Access::kReadWrite : Access::kRead, Role::kScalars, -1});
   const int64_t workspace =
-      input_.workspace_bytes ? input_.workspace_bytes(layers_[layer], segment, instruction.direction, capacity_tokens_)
+      input_.workspace_bytes ? input_.workspace_bytes(layers_[layer], segment, instruction.direction, capacity_tokens(layer))
                              : 0;
   if (workspace > 0)
     instruction.uses.push_back(
@@ -310,7 +320,7 @@ void ProgramBuilder::forward_layer(int layer, Direction direction, int micro_bat
   const int count = static_cast<int>(segments.size());
   for (int begin = 0, end; begin < count; begin = end) {
     for (end = begin + 1; segments[begin].by_tile && end < count && segments[end].by_tile;) ++end;
-    if (segments[begin].on_demand || !takes_part(segments[begin], direction)) continue;
+    if (segments[begin].on_demand || !takes_part(layer, segments[begin], direction)) continue;
     for (int tile = 0; tile < (segments[begin].by_tile ? num_tiles_ : 1); ++tile) {
       start_tile(layer, micro_batch, tile);
       for (int segment = begin; segment < end; ++segment) run(layer, segment, direction, micro_batch);
@@ -331,7 +341,7 @@ void ProgramBuilder::backward_layer(int layer, int micro_batch, Work part) {
   const bool input_part = part != Work::kBackwardWeight, weight_part = part != Work::kBackwardInput;
   for (int segment = static_cast<int>(layers_[layer].segments.size()) - 1; segment >= 0; --segment) {
     const SegmentDecl& decl = layers_[layer].segments[segment];
-    if (decl.on_demand || !takes_part(decl, Direction::kBackward)) continue;
+    if (decl.on_demand || !takes_part(layer, decl, Direction::kBackward)) continue;
     for (int tile = 0; input_part && !decl.backward.empty() && tile < (decl.by_tile ? num_tiles_ : 1); ++tile) {
       start_tile(layer, micro_batch, tile);
       run(layer, segment, Direction::kBackward, micro_batch);
@@ -349,7 +359,7 @@ bool ProgramBuilder::is_dropped(int layer, int tensor) const {
   if (policy == ActivationPolicy::kFull || policy == ActivationPolicy::kPartitioned)
     return decl.saving != Saving::kNone;
   if (decl.saving != Saving::kCheap) return false;
-  return policy == ActivationPolicy::kSelective || (sequence_parallel() && decl.layout == Layout::kComplete);
+  return policy == ActivationPolicy::kSelective || (sequence_parallel(layer) && decl.layout == Layout::kComplete);
 }
 
 void ProgramBuilder::drop_activations(int layer, int micro_batch) {
@@ -357,22 +367,26 @@ void ProgramBuilder::drop_activations(int layer, int micro_batch) {
   for (int tensor = 0; tensor < static_cast<int>(layers_[layer].tensors.size()); ++tensor)
     if (tensor != input && is_dropped(layer, tensor)) instances_.erase({layer, tensor, micro_batch});
   const bool goes_backward = layers_[layer].output_gradient >= 0;
-  if (input >= 0 && goes_backward && place_.tp > 1 &&
+  if (input >= 0 && goes_backward && at(layer).tp > 1 &&
       input_.plan.layers[layer].activations == ActivationPolicy::kPartitioned)
     keep_part(layer, input, micro_batch);
 }
 
 void ProgramBuilder::hand_over_output(int layer, int micro_batch) {
-  const int output = layers_[layer].output;
-  bind(layer + 1, layers_[layer + 1].input, micro_batch,
-       sequence_parallel() ? keep_part(layer, output, micro_batch) : instance(layer, output, micro_batch));
+  hand_over(layer, layers_[layer].output, layer + 1, layers_[layer + 1].input, micro_batch);
 }
 
 void ProgramBuilder::hand_over_gradient(int layer, int micro_batch) {
   const int gradient = layers_[layer].input_gradient;
   if (gradient < 0) return;
-  bind(layer - 1, layers_[layer - 1].output_gradient, micro_batch,
-       sequence_parallel() ? keep_part(layer, gradient, micro_batch) : instance(layer, gradient, micro_batch));
+  hand_over(layer, gradient, layer - 1, layers_[layer - 1].output_gradient, micro_batch);
+}
+
+void ProgramBuilder::hand_over(int from_layer, int from, int to_layer, int to, int micro_batch) {
+  if (at(from_layer) != at(to_layer)) return reshard(from_layer, from, to_layer, to, micro_batch);
+  bind(to_layer, to, micro_batch,
+       sequence_parallel(from_layer) ? keep_part(from_layer, from, micro_batch)
+                                     : instance(from_layer, from, micro_batch));
 }
 
 }  // namespace strata

@@ -15,7 +15,7 @@ namespace strata {
 class ProgramBuilder {
  public:
   ProgramBuilder(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
-                 const std::vector<Booking>& persistent, std::string name, int64_t capacity_tokens);
+                 const std::vector<Booking>& persistent, std::string name, std::vector<int64_t> capacity_tokens);
 
   const RankPlace& place() const { return place_; }
   // The program so far; groups may still be added to the builder afterwards.
@@ -24,7 +24,7 @@ class ProgramBuilder {
 
   int book(std::string name, int64_t bytes, BookingKind kind, Tier tier = Tier::kDevice);
   int group(const std::string& name, std::vector<int> ranks);
-  int tensor_group();
+  int tensor_group(int layer);
   int chunk_group(const Chunk& chunk);
   int world_group();
   Instruction& emit(Op op, Queue queue);
@@ -35,7 +35,7 @@ class ProgramBuilder {
   // All segments backward, last first: one part, or both of each in turn. The fused form counts as the input part.
   void backward_layer(int layer, int micro_batch, Work part);
   // The output of one layer becomes the input of the next, and its gradient the other way; under sequence parallelism
-  // as this rank's part.
+  // as this rank's part. Where the layers share the tokens differently, they change hands.
   void hand_over_output(int layer, int micro_batch);
   void hand_over_gradient(int layer, int micro_batch);
 
@@ -44,10 +44,10 @@ class ProgramBuilder {
   int complete(int layer, int tensor, int micro_batch);
   // A tensor as it passes from layer to layer: complete, or this rank's part under sequence parallelism.
   int passed(int layer, int tensor, int micro_batch);
-  // Books one that arrives from another stage.
+  // Books one that arrives from another stage, as this rank's place there has it.
   int book_passed(int layer, int tensor, int micro_batch);
-  // The group over which passed tensors are shared out; -1: they are whole.
-  int passed_group() { return sequence_parallel() ? tensor_group() : -1; }
+  // The group over which passed tensors of a layer are shared out; -1: they are whole.
+  int passed_group(int layer) { return sequence_parallel(layer) ? tensor_group(layer) : -1; }
   int64_t tensor_elements(int layer, int tensor) const;
 
   // The buffer that backward writes a chunk's gradient into; booked at the first write.
@@ -62,15 +62,21 @@ class ProgramBuilder {
 
   // One segment of a layer: reads are made available first, writes are booked.
   void run(int layer, int segment, Direction direction, int micro_batch);
-  bool takes_part(const SegmentDecl& segment, Direction direction) const;
+  const LayerPlace& at(int layer) const { return place_.layers[layer]; }
+  int64_t capacity_tokens(int layer) const { return program_.capacity_tokens[layer]; }
+  int64_t element_bytes(int layer, int tensor) const;
+  bool takes_part(int layer, const SegmentDecl& segment, Direction direction) const;
   int producer_of(int layer, int tensor) const;
   void start_tile(int layer, int micro_batch, int tile);
-  bool sequence_parallel() const { return input_.plan.sequence_parallel && place_.tp > 1; }
+  bool sequence_parallel(int layer) const { return input_.plan.sequence_parallel && at(layer).tp > 1; }
   int book_tensor(int layer, int tensor, int micro_batch);
   int book_part(int layer, int tensor, int micro_batch);
   // Replaces a tensor by this rank's part of it.
   int keep_part(int layer, int tensor, int micro_batch);
   int gather(int layer, int tensor, int micro_batch, int part);
+  void hand_over(int from_layer, int from, int to_layer, int to, int micro_batch);
+  void reshard(int from_layer, int from, int to_layer, int to, int micro_batch);
+  int exchange_group(int layer, int other_layer);
   Instruction& emit_between_parts(Op op, Queue queue, int layer, int tensor, int micro_batch);
   bool is_dropped(int layer, int tensor) const;
   int instance(int layer, int tensor, int micro_batch);
@@ -82,8 +88,8 @@ class ProgramBuilder {
 
   // Context parallelism (context.cc).
   bool is_split_core(int layer, int segment) const;
-  int context_group();
-  int slice_after(int64_t step) const;
+  int context_group(int layer);
+  int slice_after(int layer, int64_t step) const;
   void rotate(int layer, int tensor, int micro_batch, int slice);
   void run_slice(int layer, int segment, Direction direction, int micro_batch, int64_t step);
   void attend_slice(int layer, Direction direction, int micro_batch, int64_t step);
@@ -94,7 +100,6 @@ class ProgramBuilder {
   const std::vector<LayerDecl>& layers_;
   const ProgramSet& set_;
   RankPlace place_;
-  int64_t capacity_tokens_;
   Program program_;
   std::vector<RankGroup> groups_;
   std::map<Key, int> instances_;

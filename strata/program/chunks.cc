@@ -23,15 +23,15 @@ ChunkClass class_of(const LayerDecl& layer, int index, bool tied_model, int64_t 
 }
 
 // Shape of a parameter on a tensor-parallel rank.
-int64_t local_rows(const ParameterDecl& parameter, const RankPlace& place) {
+int64_t local_rows(const ParameterDecl& parameter, const LayerPlace& place) {
   const bool split = parameter.partition == Partition::kRows || parameter.partition == Partition::kTableRows;
   return split ? share_of(parameter.rows, place.tp, place.tensor).count : parameter.rows;
 }
-int64_t local_cols(const ParameterDecl& parameter, const RankPlace& place) {
+int64_t local_cols(const ParameterDecl& parameter, const LayerPlace& place) {
   return parameter.partition == Partition::kCols ? parameter.cols / place.tp : parameter.cols;
 }
 
-Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strategy, const RankPlace& place,
+Chunk make_chunk(const LayerDecl& layer, int layer_index, const LayerPlan& strategy, const LayerPlace& place,
                  ChunkClass wanted, bool trainable, bool tied_model) {
   Chunk chunk{};
   chunk.trainable = trainable;
@@ -78,22 +78,14 @@ bool RankPlace::holds(int layer) const {
 
 RankPlace place_of_rank(const Plan& plan, int rank) {
   RankPlace place{};
-  place.tp = plan.layers.front().tp;
-  place.cp = plan.layers.front().cp;
-  place.dp = plan.layers.front().dp;
+  const LayerPlan& any = plan.layers.front();
   place.stages = num_stages(plan);
-  for (size_t index = 0; index < plan.layers.size(); ++index) {
-    const LayerPlan& layer = plan.layers[index];
-    if (layer.tp != place.tp || layer.cp != place.cp || layer.dp != place.dp)
-      throw_bad_input(
-          "plan: layer {} has tp {} x cp {} x dp {} and layer 0 has tp {} x cp {} x dp {}: give all layers the same "
-          "degrees",
-          index, layer.tp, layer.cp, layer.dp, place.tp, place.cp, place.dp);
-  }
-  place.tensor = rank % place.tp;
-  place.context = rank / place.tp % place.cp;
-  place.data = rank / (place.tp * place.cp) % place.dp;
-  place.stage = rank / (place.tp * place.cp * place.dp);
+  place.stage_ranks = any.tp * any.cp * any.dp;
+  place.stage = rank / place.stage_ranks;
+  place.index = rank % place.stage_ranks;
+  for (const LayerPlan& layer : plan.layers)
+    place.layers.push_back({place.index / (layer.tp * layer.cp), place.index / layer.tp % layer.cp,
+                            place.index % layer.tp, layer.tp, layer.cp, layer.dp, rank - place.index});
   for (const LayerRange& range : layer_ranges(plan))
     if (range.stage == place.stage) place.ranges.push_back(range);
   return place;
@@ -112,7 +104,7 @@ std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan&
       if (borrowed && place.holds(0)) continue;  // the owner is on this stage
       // The alias is sharded as its owner is: they exchange gradients and values shard by shard.
       for (bool trainable : {true, false}) {
-        Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place, wanted, trainable, tied_model);
+        Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place.layers[index], wanted, trainable, tied_model);
         if (chunk.tensors.empty()) continue;
         chunk.tied_alias = borrowed;
         if (wanted == ChunkClass::kTied && last_stage > 0)

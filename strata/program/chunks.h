@@ -17,19 +17,27 @@ struct LayerRange {
 // Of all stages, in model order.
 std::vector<LayerRange> layer_ranges(const Plan& plan);
 
-// Where a rank stands: world = stages x dp x cp x tp, tp innermost.
-struct RankPlace {
-  int64_t stage = 0, data = 0, context = 0, tensor = 0;
-  int64_t tp = 1, cp = 1, dp = 1, stages = 1;
-  std::vector<LayerRange> ranges;  // of the stage, in model order
-  bool holds(int layer) const;
-  int global_rank(int64_t other_stage, int64_t other_data, int64_t other_context, int64_t other_tensor) const {
-    return static_cast<int>(((other_stage * dp + other_data) * cp + other_context) * tp + other_tensor);
+// Where a rank stands in its stage in one layer: stage = dp x cp x tp, tp innermost.
+struct LayerPlace {
+  int64_t data = 0, context = 0, tensor = 0;
+  int64_t tp = 1, cp = 1, dp = 1;
+  int64_t first_rank = 0;  // of the stage
+  int rank(int64_t other_data, int64_t other_context, int64_t other_tensor) const {
+    return static_cast<int>(first_rank + (other_data * cp + other_context) * tp + other_tensor);
   }
-  // The rank at this place of another stage.
-  int rank_of_stage(int64_t other_stage) const { return global_rank(other_stage, data, context, tensor); }
+  bool operator==(const LayerPlace&) const = default;
 };
-// Throws Error when layers of the plan differ in tp, cp or dp (a reshard between layers is not supported).
+
+// Where a rank stands: world = stages x ranks of a stage.
+struct RankPlace {
+  int64_t stage = 0, stages = 1;
+  int64_t index = 0, stage_ranks = 1;  // in the stage
+  std::vector<LayerRange> ranges;      // of the stage, in model order
+  std::vector<LayerPlace> layers;      // in all layers of the model, as if the stage held them
+  bool holds(int layer) const;
+  // The rank at this place of another stage.
+  int rank_of_stage(int64_t other_stage) const { return static_cast<int>(other_stage * stage_ranks + index); }
+};
 RankPlace place_of_rank(const Plan& plan, int rank);
 
 std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan& plan, int rank);

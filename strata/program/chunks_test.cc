@@ -36,8 +36,9 @@ TEST(RankPlace, TensorIsInnermostAndStageOutermost) {
   const CompileInput input = tiny_input(tiny_gpt2(2, false), {.tp = 2, .pp = 2, .dp = 3, .cp = 2}, 1);
   for (int rank = 0; rank < 24; ++rank) {
     const RankPlace place = place_of_rank(input.plan, rank);
-    EXPECT_EQ(rank, ((place.stage * 3 + place.data) * 2 + place.context) * 2 + place.tensor);
-    EXPECT_EQ(place.global_rank(place.stage, place.data, place.context, place.tensor), rank);
+    const LayerPlace& layer = place.layers[0];
+    EXPECT_EQ(rank, ((place.stage * 3 + layer.data) * 2 + layer.context) * 2 + layer.tensor);
+    EXPECT_EQ(layer.rank(layer.data, layer.context, layer.tensor), rank);
     EXPECT_EQ(place.rank_of_stage(place.stage), rank);
     ASSERT_EQ(place.ranges.size(), 1u);
     EXPECT_EQ(place.ranges[0].first_layer, place.stage * 3);
@@ -69,18 +70,13 @@ TEST(RankPlace, HoldsItsVirtualStages) {
   EXPECT_THAT(ranges_of(input.plan, 2), ElementsAre(std::pair(3, 4), std::pair(6, 7), std::pair(7, 8)));
 }
 
-TEST(RankPlace, RefusesLayersOfUnequalDegrees) {
-  CompileInput input = tiny_input(tiny_gpt2(2, false), {2, 1, 1, 0}, 1);
-  input.plan.layers[4].cp = 2;
-  input.plan.layers[4].tp = 1;
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { place_of_rank(input.plan, 0); }),
-              HasSubstr("layer 4 has tp 1 x cp 2 x dp 1 and layer 0 has tp 2 x cp 1 x dp 1"));
-  input.plan.layers[4] = input.plan.layers[0];
-  input.plan.layers[2].tp = 1;
-  input.plan.layers[2].dp = 2;
-  EXPECT_THAT(error_message(ErrorKind::kBadInput, [&] { place_of_rank(input.plan, 0); }),
-              HasSubstr("layer 2 has tp 1 x cp 1 x dp 2 and layer 0 has tp 2 x cp 1 x dp 1: give all "
-                        "layers the same degrees"));
+TEST(RankPlace, DiffersBetweenLayers) {
+  CompileInput input = tiny_input(tiny_gpt2(2, false), {.tp = 2, .pp = 2, .dp = 2}, 1);
+  input.plan.layers[3] = {.tp = 1, .dp = 2, .cp = 2};
+  const RankPlace place = place_of_rank(input.plan, 6);  // the third of the second stage
+  EXPECT_EQ(place.layers[2], (LayerPlace{.data = 1, .context = 0, .tensor = 0, .tp = 2, .dp = 2, .first_rank = 4}));
+  EXPECT_EQ(place.layers[3], (LayerPlace{.data = 1, .context = 0, .tensor = 0, .cp = 2, .dp = 2, .first_rank = 4}));
+  EXPECT_EQ(place.layers[3].rank(0, 1, 0), 5);
 }
 
 // Without tensor parallelism a layer is one chunk. Attention: norm 32 + 32, qkv 96 x 32 + 96, output 32 x 32 + 32:

@@ -30,8 +30,9 @@ Program expand(ProgramKind kind, const CompileInput& input, const std::vector<La
 
 }  // namespace
 
-int64_t micro_batch_tokens(const CompileInput& input) {
-  return input.plan.micro_batch * largest_context_part(input.seq, input.plan.layers.front().cp);
+BatchCapacity batch_capacity(const CompileInput& input, const TokenSplit& split) {
+  const int64_t samples = rank_samples(input.plan, split);
+  return {samples * largest_context_part(input.seq, split.cp), samples, split.cp};
 }
 
 ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& kinds) {

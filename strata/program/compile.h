@@ -10,6 +10,8 @@
 
 #include "strata/layers/optimizer_state.h"
 #include "strata/program/program.h"
+#include "strata/spec/batch_sheet.h"
+#include "strata/spec/token_split.h"
 
 namespace strata {
 
@@ -29,8 +31,8 @@ struct CompileInput {
   std::function<int64_t(const LayerDecl& layer, int segment, Direction direction, int64_t tokens)> workspace_bytes;
 };
 
-// Capacity of a micro-batch: most tokens that a rank can have of micro_batch samples.
-int64_t micro_batch_tokens(const CompileInput& input);
+// The most that a rank can have of a micro-batch, in tokens and sequences.
+BatchCapacity batch_capacity(const CompileInput& input, const TokenSplit& split);
 
 // Throws Error for a plan that does not fit the model. The result has passed check().
 ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& kinds);

@@ -9,29 +9,31 @@ namespace strata {
 using namespace attention_tensor;
 
 bool ProgramBuilder::is_split_core(int layer, int segment) const {
-  return place_.cp > 1 && layers_[layer].kind == LayerKind::kAttention && segment == attention_segment::kCore;
+  return at(layer).cp > 1 && layers_[layer].kind == LayerKind::kAttention && segment == attention_segment::kCore;
 }
 
-int ProgramBuilder::context_group() {
+int ProgramBuilder::context_group(int layer) {
+  const LayerPlace& place = at(layer);
   std::vector<int> ranks;
-  for (int64_t context = 0; context < place_.cp; ++context)
-    ranks.push_back(place_.global_rank(place_.stage, place_.data, context, place_.tensor));
+  for (int64_t context = 0; context < place.cp; ++context)
+    ranks.push_back(place.rank(place.data, context, place.tensor));
   return group("context", std::move(ranks));
 }
 
 // The context rank whose slice is here after so many steps.
-int ProgramBuilder::slice_after(int64_t step) const {
-  return static_cast<int>((place_.context - step + place_.cp) % place_.cp);
+int ProgramBuilder::slice_after(int layer, int64_t step) const {
+  return static_cast<int>((at(layer).context - step + at(layer).cp) % at(layer).cp);
 }
 
 // Passes a tensor of a slice on and books the one that arrives, which takes its name.
 void ProgramBuilder::rotate(int layer, int tensor, int micro_batch, int slice) {
   const int here = instance(layer, tensor, micro_batch);
   const int arriving = book_tensor(layer, tensor, micro_batch);
-  const int over = context_group();
+  const int over = context_group(layer);
   Instruction& rotate = emit(Op::kCollective, Queue::kContextGroup);
   rotate.collective = CollectiveKind::kRotate;
   rotate.group = over;
+  rotate.layer = layer;
   rotate.micro_batch = micro_batch;
   rotate.slice = slice;
   rotate.elements = tensor_elements(layer, tensor);
@@ -43,14 +45,14 @@ void ProgramBuilder::run_slice(int layer, int segment, Direction direction, int 
   DirectionDecl uses = direction_of(layers_[layer].segments[segment], direction);
   if (segment == attention_segment::kSlice && step > 0)
     uses.reads.insert(uses.reads.end(), uses.writes.begin(), uses.writes.end());
-  append_run(layer, segment, direction, uses, micro_batch).slice = slice_after(step);
+  append_run(layer, segment, direction, uses, micro_batch).slice = slice_after(layer, step);
 }
 
 // Runs the slice that is here while the keys and values go on.
 void ProgramBuilder::attend_slice(int layer, Direction direction, int micro_batch, int64_t step) {
   const int here = instance(layer, kKv, micro_batch);
-  const bool more = step + 1 < place_.cp;
-  if (more) rotate(layer, kKv, micro_batch, slice_after(step));
+  const bool more = step + 1 < at(layer).cp;
+  if (more) rotate(layer, kKv, micro_batch, slice_after(layer, step));
   const int arriving = instance(layer, kKv, micro_batch);
   bind(layer, kKv, micro_batch, here);
   run_slice(layer, attention_segment::kSlice, direction, micro_batch, step);
@@ -59,16 +61,16 @@ void ProgramBuilder::attend_slice(int layer, Direction direction, int micro_batc
 
 void ProgramBuilder::split_core_forward(int layer, int micro_batch) {
   run_slice(layer, attention_segment::kKeys, Direction::kForward, micro_batch, 0);
-  for (int64_t step = 0; step < place_.cp; ++step) attend_slice(layer, Direction::kForward, micro_batch, step);
+  for (int64_t step = 0; step < at(layer).cp; ++step) attend_slice(layer, Direction::kForward, micro_batch, step);
   run_slice(layer, attention_segment::kFinish, Direction::kForward, micro_batch, 0);
 }
 
 void ProgramBuilder::split_core_backward(int layer, int micro_batch) {
   for (int tensor : {kAttended, kLse}) instance(layer, tensor, micro_batch);  // recomputed before the ring begins
   run_slice(layer, attention_segment::kKeys, Direction::kForward, micro_batch, 0);
-  for (int64_t step = 0; step < place_.cp; ++step) {
+  for (int64_t step = 0; step < at(layer).cp; ++step) {
     attend_slice(layer, Direction::kBackwardInput, micro_batch, step);
-    rotate(layer, kDkv, micro_batch, slice_after(step));
+    rotate(layer, kDkv, micro_batch, slice_after(layer, step));
   }
   run_slice(layer, attention_segment::kFinish, Direction::kBackwardInput, micro_batch, 0);
 }

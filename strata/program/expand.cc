@@ -18,16 +18,16 @@ void place_with_groups(Program& program, ProgramBuilder& builder, const ProgramS
 // Forward through all layer ranges of the stage, with messages where the next layer is on another stage.
 Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                        const std::vector<Booking>& persistent, const std::string& name, Direction direction,
-                       int64_t tokens) {
-  ProgramBuilder builder(input, layers, set, persistent, name, tokens);
+                       std::vector<int64_t> capacity_tokens) {
+  ProgramBuilder builder(input, layers, set, persistent, name, std::move(capacity_tokens));
   const RankPlace& place = builder.place();
   const std::vector<LayerRange> ranges = layer_ranges(input.plan);
   const auto message = [&](Op op, int64_t stage, int layer, int booking, Access access) {
-    const int over = builder.passed_group();
+    const int over = builder.passed_group(layer);
     Instruction& instruction = builder.emit(op, Queue::kForwardPipe);
     instruction.group = over;
     instruction.peer = place.rank_of_stage(stage);
-    instruction.elements = input.model.hidden * tokens;
+    instruction.elements = builder.tensor_elements(layer, layers[layer].output);
     instruction.micro_batch = 0;
     instruction.layer = layer;
     instruction.uses.push_back({booking, access, Role::kMessage, -1});
@@ -35,9 +35,11 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
   for (size_t index = 0; index < ranges.size(); ++index) {
     if (ranges[index].stage != place.stage) continue;
     const auto [stage, first, end] = ranges[index];
-    if (index > 0 && ranges[index - 1].stage != stage)
-      message(Op::kRecv, ranges[index - 1].stage, first, builder.book_passed(first, layers[first].input, 0),
-              Access::kWrite);
+    if (index > 0 && ranges[index - 1].stage != stage) {
+      message(Op::kRecv, ranges[index - 1].stage, first - 1,
+              builder.book_passed(first - 1, layers[first - 1].output, 0), Access::kWrite);
+      builder.hand_over_output(first - 1, 0);
+    }
     for (int layer = first; layer < end; ++layer) {
       if (set.cache_booking[layer] >= 0) builder.bind(layer, attention_tensor::kKvCache, 0, set.cache_booking[layer]);
       builder.forward_layer(layer, direction, 0);
@@ -46,7 +48,7 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
       if (place.holds(layer + 1)) builder.hand_over_output(layer, 0);
     }
     if (index + 1 < ranges.size() && ranges[index + 1].stage != stage)
-      message(Op::kSend, ranges[index + 1].stage, end, builder.passed(end - 1, layers[end - 1].output, 0),
+      message(Op::kSend, ranges[index + 1].stage, end - 1, builder.passed(end - 1, layers[end - 1].output, 0),
               Access::kRead);
   }
   Program program = builder.finish();
@@ -56,21 +58,30 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
 
 }  // namespace
 
+std::vector<int64_t> micro_batch_capacities(const CompileInput& input) {
+  std::vector<int64_t> tokens;
+  for (const LayerPlan& layer : input.plan.layers)
+    tokens.push_back(batch_capacity(input, token_split(layer)).tokens);
+  return tokens;
+}
+
 Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                           const std::vector<Booking>& persistent) {
-  return expand_forward(input, layers, set, persistent, "evaluation", Direction::kForward, micro_batch_tokens(input));
+  return expand_forward(input, layers, set, persistent, "evaluation", Direction::kForward,
+                        micro_batch_capacities(input));
 }
 
 Program expand_decode(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                       const std::vector<Booking>& persistent) {
-  return expand_forward(input, layers, set, persistent, "decode", Direction::kDecode, input.decode_tokens);
+  return expand_forward(input, layers, set, persistent, "decode", Direction::kDecode,
+                        std::vector<int64_t>(layers.size(), input.decode_tokens));
 }
 
 // Every rank writes what it owns: at ZeRO 0 the first replica, from ZeRO 1 on every rank its shard. With a separate
 // master copy the rounded parameters are not saved: they follow from it. Frozen ones have none.
 Program expand_save(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                     const std::vector<Booking>& persistent) {
-  ProgramBuilder builder(input, layers, set, persistent, "save", 0);
+  ProgramBuilder builder(input, layers, set, persistent, "save", std::vector<int64_t>(layers.size(), 0));
   const auto copy = [&](int chunk, int from, Role role, int index, const std::string& name) {
     const int to = builder.book(name, 4 * set.chunks[chunk].owned_elements(), BookingKind::kCheckpoint, Tier::kDisk);
     Instruction& instruction = builder.emit(Op::kCopy, Queue::kToDisk);

@@ -14,6 +14,9 @@ namespace strata {
 ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& layers, bool with_optimizer,
                        bool with_cache, std::vector<Booking>& bookings);
 
+// The most tokens of a micro-batch that a rank has, in every layer.
+std::vector<int64_t> micro_batch_capacities(const CompileInput& input);
+
 Program expand_step(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
                     const std::vector<Booking>& persistent);
 Program expand_evaluation(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,

@@ -13,7 +13,7 @@ class StepExpander {
       : input_(input),
         layers_(layers),
         set_(set),
-        builder_(input, layers, set, persistent, "step", micro_batch_tokens(input)),
+        builder_(input, layers, set, persistent, "step", micro_batch_capacities(input)),
         place_(builder_.place()),
         owned_gradient_(set.chunks.size(), -1) {}
 
@@ -37,7 +37,6 @@ class StepExpander {
 
  private:
   int neighbour(int64_t stage) const { return place_.rank_of_stage(stage); }
-  int64_t activation_elements() const { return input_.model.hidden * micro_batch_tokens(input_); }
   const LayerRange& range_of(const ScheduleItem& item) const { return place_.ranges[item.range]; }
 
   std::vector<int> trainable_chunks() const {
@@ -79,24 +78,27 @@ class StepExpander {
     const int layer = forward ? range.end_layer - 1 : range.first_layer;
     const int tensor = forward ? layers_[layer].output : layers_[layer].input_gradient;
     if (tensor < 0) return;  // nothing below is trained
-    pass(Op::kSend, step, forward ? layer + 1 : layer - 1, builder_.passed(layer, tensor, step.item.micro_batch));
+    pass(Op::kSend, step, layer, tensor, builder_.passed(layer, tensor, step.item.micro_batch));
   }
 
   void receive(const StageStep& step) {
     const LayerRange& range = range_of(step.item);
     const bool forward = step.item.work == Work::kForward;
-    const int layer = forward ? range.first_layer : range.end_layer - 1;
-    const int tensor = forward ? layers_[layer].input : layers_[layer].output_gradient;
+    const int layer = forward ? range.first_layer - 1 : range.end_layer;
+    const int tensor = forward ? layers_[layer].output : layers_[layer].input_gradient;
     if (tensor < 0) return;  // nothing here or below is trained
-    pass(Op::kRecv, step, layer, builder_.book_passed(layer, tensor, step.item.micro_batch));
+    const int micro_batch = step.item.micro_batch;
+    pass(Op::kRecv, step, layer, tensor, builder_.book_passed(layer, tensor, micro_batch));
+    forward ? builder_.hand_over_output(layer, micro_batch) : builder_.hand_over_gradient(layer, micro_batch);
   }
 
-  // `layer` is the one that reads the message.
-  void pass(Op op, const StageStep& step, int layer, int booking) {
-    const int over = builder_.passed_group();
-    Instruction& instruction = message(
-        op, step.item.work == Work::kForward ? Queue::kForwardPipe : Queue::kBackwardPipe, neighbour(step.peer_stage),
-        activation_elements(), step.item.micro_batch, booking, op == Op::kSend ? Access::kRead : Access::kWrite);
+  // `tensor` of `layer`, as it leaves that layer.
+  void pass(Op op, const StageStep& step, int layer, int tensor, int booking) {
+    const int over = builder_.passed_group(layer);
+    Instruction& instruction =
+        message(op, step.item.work == Work::kForward ? Queue::kForwardPipe : Queue::kBackwardPipe,
+                neighbour(step.peer_stage), builder_.tensor_elements(layer, tensor), step.item.micro_batch, booking,
+                op == Op::kSend ? Access::kRead : Access::kWrite);
     instruction.layer = layer;
     instruction.group = over;
   }

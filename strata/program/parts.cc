@@ -15,7 +15,7 @@ std::vector<ChunkPart> parts_between(const std::vector<LayerDecl>& layers, const
   for (const ChunkTensor& tensor : chunk.tensors) {
     int64_t at = tensor.offset;
     for (const Rectangle& rectangle :
-         tensor_parallel_rectangles(layers[tensor.layer].parameters[tensor.parameter], place)) {
+         tensor_parallel_rectangles(layers[tensor.layer].parameters[tensor.parameter], place.layers[tensor.layer])) {
       const int64_t first = std::max(at, begin);
       const int64_t last = std::min(at + rectangle.num_elements(), end);
       if (first < last) parts.push_back({tensor.layer, tensor.parameter, {rectangle, first - at, last - first}, first});
@@ -80,7 +80,7 @@ std::vector<CommonRun> common_runs(const TensorPart& first, const TensorPart& se
   return runs;
 }
 
-std::vector<Rectangle> tensor_parallel_rectangles(const ParameterDecl& parameter, const RankPlace& place) {
+std::vector<Rectangle> tensor_parallel_rectangles(const ParameterDecl& parameter, const LayerPlace& place) {
   if (parameter.partition == Partition::kReplicated || place.tp == 1) return {{0, parameter.rows, 0, parameter.cols}};
   if (parameter.partition == Partition::kTableRows) {
     const Share share = share_of(parameter.rows, place.tp, place.tensor);

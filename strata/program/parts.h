@@ -37,7 +37,7 @@ struct CommonRun {
 std::vector<CommonRun> common_runs(const TensorPart& first, const TensorPart& second);
 
 // What a tensor-parallel rank has of a parameter, in the order of its memory.
-std::vector<Rectangle> tensor_parallel_rectangles(const ParameterDecl& parameter, const RankPlace& place);
+std::vector<Rectangle> tensor_parallel_rectangles(const ParameterDecl& parameter, const LayerPlace& place);
 
 // A part of one of a chunk's tensors; `place` is of its first element, from the begin of the chunk.
 struct ChunkPart {

@@ -23,8 +23,8 @@ int64_t draw(uint64_t counter, int64_t largest) {
   return 1 + static_cast<int64_t>(philox(kKey, counter, 0)[0] % static_cast<uint64_t>(largest));
 }
 
-RankPlace tensor_place(int64_t tensor, int64_t tp) {
-  RankPlace place;
+LayerPlace tensor_place(int64_t tensor, int64_t tp) {
+  LayerPlace place;
   place.tensor = tensor;
   place.tp = tp;
   return place;
@@ -173,7 +173,8 @@ void expect_places(const std::vector<ChunkPart>& parts, const std::vector<LayerD
         const int64_t at = tensor.offset + row * tensor.cols + col;
         const ParameterDecl& decl = layers[tensor.layer].parameters[tensor.parameter];
         if (at >= begin && at < end)
-          wanted[at] = {tensor.layer, tensor.parameter, whole_element(decl, place.tensor, place.tp, row, col)};
+          wanted[at] = {tensor.layer, tensor.parameter, whole_element(decl, place.layers[tensor.layer].tensor,
+                          place.layers[tensor.layer].tp, row, col)};
       }
   for (const ChunkPart& part : parts)
     for (const auto& [element, index] :

@@ -14,6 +14,7 @@ std::string_view collective_name(CollectiveKind kind) {
     case CollectiveKind::kReduceScatter: return "reduce-scatter";
     case CollectiveKind::kAllGather: return "all-gather";
     case CollectiveKind::kRotate: return "rotate";
+    case CollectiveKind::kReshard: return "reshard";
   }
   return "?";
 }

@@ -71,7 +71,8 @@ struct Use {
 };
 
 // kRotate: every member passes its first use on to the next member and gets its second use from the one before.
-enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kRotate };
+// kReshard: the members share the rows of the first use as its layer does, and get the second as `reader` does.
+enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kRotate, kReshard };
 // What the small table of numbers does: cleared before a step, squared norm of a gradient chunk, then clip factor and
 // finite flag.
 enum class ScalarOp : uint8_t { kReset, kChunkNorm, kFinishNorm };
@@ -89,7 +90,8 @@ struct Instruction {
   CollectiveKind collective = CollectiveKind::kAllReduce;
   ScalarOp scalar = ScalarOp::kReset;
   bool if_finite = false;  // skipped when the step's gradient is not finite
-  int layer = -1;          // run: global layer index; send, recv: the layer that reads the message
+  int layer = -1;          // run: global layer index; communication of an activation: the layer whose tensor it is
+  int reader = -1;         // reshard: the layer that reads it
   int segment = -1;        // run
   int recomputed = -1;     // run in Direction::kRecompute: the tensor
   int micro_batch = -1;    // run, send, recv
@@ -112,7 +114,7 @@ struct RankGroup {
 struct Program {
   std::string name;  // "step", "evaluation", "save", "decode"
   int rank = 0;
-  int64_t capacity_tokens = 0;    // of a micro-batch
+  std::vector<int64_t> capacity_tokens;  // of a micro-batch in every layer
   std::vector<Booking> bookings;  // the set's persistent ones first, same indices in every program of the set
   std::vector<Instruction> instructions;
   std::vector<RankGroup> groups;

@@ -67,14 +67,14 @@ TEST(Replay, FindsMessagesInAnotherOrder) {
               ::testing::Contains(HasSubstr("rank 1 forward-pipe queue: instruction 0 (recv) never starts")));
 }
 
-// Virtual stages: messages of one micro-batch between the same ranks, each read by another layer.
-TEST(Replay, FindsMessagesForAnotherLayer) {
+// Virtual stages: messages of one micro-batch between the same ranks, each of another layer.
+TEST(Replay, FindsMessagesOfAnotherLayer) {
   std::vector<Program> programs =
       compile_programs(pipeline_input({PipelineOrder::kBreadthFirst, 2, 1}, 2, 1, 0), ProgramKind::kStep);
   EXPECT_THAT(check_world(programs), IsEmpty());
   Instruction& first = on_queue(programs[0], Queue::kForwardPipe, 0);
-  EXPECT_EQ(first.layer, 2);
-  first.layer = 6;
+  EXPECT_EQ(first.layer, 1);
+  first.layer = 5;
   EXPECT_THAT(check_world(programs),
               ::testing::Contains(HasSubstr("rank 1 forward-pipe queue: instruction 0 (recv) never starts")));
 }

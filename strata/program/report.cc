@@ -63,7 +63,7 @@ class Digest {
   }
   void add_one(const Instruction& instruction) {
     add(instruction.op, instruction.queue, instruction.direction, instruction.collective, instruction.scalar,
-        instruction.if_finite, instruction.layer, instruction.segment, instruction.recomputed, instruction.micro_batch,
+        instruction.if_finite, instruction.layer, instruction.reader, instruction.segment, instruction.recomputed, instruction.micro_batch,
         instruction.slice, instruction.tile, instruction.num_tiles, instruction.chunk, instruction.group,
         instruction.peer, instruction.elements, instruction.uses, instruction.waits);
   }

@@ -66,9 +66,9 @@ ProgramSet book_states(const CompileInput& input, const std::vector<LayerDecl>& 
   booker.book_parameters(set);
   if (with_optimizer) booker.book_optimizer(set);
   if (with_cache) booker.book_caches(set);
-  const int64_t training_bytes =
-      input.plan.accumulation *
-      micro_batch_bytes({micro_batch_tokens(input), input.plan.micro_batch, input.plan.layers.front().cp});
+  int64_t training_bytes = 0;
+  for (const TokenSplit& split : token_splits(input.plan))
+    training_bytes += input.plan.accumulation * micro_batch_bytes(batch_capacity(input, split));
   const int64_t decode_bytes = with_cache ? micro_batch_bytes({input.decode_tokens, 1}) : 0;
   set.batch_booking = booker.book("batch", std::max(training_bytes, decode_bytes), BookingKind::kBatch);
   set.scalars_booking =

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strata/spec/batch_sheet.h"
 
+#include <algorithm>
+
 #include "strata/base/error.h"
 
 namespace strata {
@@ -17,6 +19,12 @@ int64_t piece_offsets(const BatchCapacity& capacity, int64_t sequences) {
 }
 
 }  // namespace
+
+std::span<const int64_t> BatchSheet::lengths_of(int index) const {
+  const auto present = static_cast<int64_t>(sequence_lengths.size());
+  const int64_t begin = std::min(index * stage_samples, present), end = std::min(begin + stage_samples, present);
+  return std::span(sequence_lengths).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
 
 int64_t micro_batch_bytes(const BatchCapacity& capacity) {
   return 3 * aligned(4 * capacity.tokens) + aligned(8 * capacity.tokens) + aligned(4 * (capacity.sequences + 1)) +

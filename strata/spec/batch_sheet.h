@@ -39,10 +39,20 @@ struct MicroBatch {
 };
 
 struct BatchSheet {
+  // This rank's micro-batches of the step, once for every way in which layers share them out (token_split.h).
   std::vector<MicroBatch> micro_batches;
+  int64_t num_splits = 1;
+  int64_t stage_samples = 0;              // of a whole micro-batch, over all ranks of a stage
   std::vector<int64_t> sequence_lengths;  // of the global batch
   int64_t num_tokens = 0;                 // of the global batch
   int64_t counted = 0;                    // of the global batch: normalises the loss
+
+  int64_t num_micro_batches() const { return static_cast<int64_t>(micro_batches.size()) / num_splits; }
+  const MicroBatch& micro_batch(int split, int index) const {
+    return micro_batches[static_cast<size_t>(split * num_micro_batches() + index)];
+  }
+  // Of the sequences of a micro-batch over all ranks of a stage.
+  std::span<const int64_t> lengths_of(int index) const;
 };
 
 struct BatchCapacity {

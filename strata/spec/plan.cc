@@ -196,7 +196,20 @@ void check_layer(const Plan& plan, const ModelSpec& model, size_t index) {
         "equal for all layers",
         name, layer.tp, layer.cp, layer.dp, ranks_of(layer), first.tp, first.cp, first.dp, ranks_of(first));
   }
+  const int64_t samples = plan.micro_batch * first.dp;
+  if (samples % layer.dp != 0)
+    throw_bad_input(
+        "plan: {}: micro_batch {} x dp {} of layer 0 = {} samples over dp {}; use a micro_batch of a multiple of {}",
+        name, plan.micro_batch, first.dp, samples, layer.dp, layer.dp / std::gcd(layer.dp, first.dp));
   check_tensor_split(plan, model, index);
+}
+
+// Both ends of a tied token table hold the same rows of it.
+void check_tied_table(const Plan& plan, const ModelSpec& model) {
+  const int64_t first = plan.layers.front().tp, last = plan.layers.back().tp;
+  if (model.tied_head && first != last)
+    throw_bad_input("plan: the embedding has tp {} and the head tp {}, and they share one table; use the same tp",
+                    first, last);
 }
 
 void check_ranks(const Plan& plan) {
@@ -238,6 +251,7 @@ void validate_plan(const Plan& plan, const ModelSpec& model) {
   if (plan.head_tile < 0 || plan.head_tile > kMaxCount)
     throw_bad_input("plan: head_tile is {}, must be from 0 (about 64 MiB of logits) to {}", plan.head_tile, kMaxCount);
   for (size_t index = 0; index < plan.layers.size(); ++index) check_layer(plan, model, index);
+  check_tied_table(plan, model);
   check_ranks(plan);
 }
 

@@ -20,7 +20,8 @@ enum class GradientReduce { kLast, kEach };  // once after the last micro-batch,
 // In which order a stage runs the micro-batches of a step, forward and backward (docs/parallelism.md).
 enum class PipelineOrder { kGpipe, kOneForwardOneBackward, kInterleaved, kBreadthFirst, kLayered, kZeroBubble };
 
-// The strategy of one layer. tp * cp * dp = ranks of a stage for every layer.
+// The strategy of one layer. tp * cp * dp = ranks of a stage for every layer; how a layer's factors differ from its
+// neighbours' the compiler evens out by moving activations.
 struct LayerPlan {
   int64_t tp = 1;
   int64_t dp = 1;
@@ -38,7 +39,7 @@ struct Plan {
   int64_t virtual_stages = 1;  // of every stage
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
   std::vector<LayerPlan> layers;  // one per layer: embedding, (attention, mlp) per block, head
-  int64_t micro_batch = 1;        // samples per micro-batch and data-parallel rank (of cp x tp ranks)
+  int64_t micro_batch = 1;        // samples per micro-batch and data-parallel rank (of cp x tp ranks) of layer 0
   int64_t accumulation = 1;       // micro-batches per step
   GradientReduce reduce = GradientReduce::kLast;
   int64_t head_tile = 0;  // tokens whose logits exist at a time; 0: about 64 MiB of logits

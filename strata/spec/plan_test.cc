@@ -84,7 +84,30 @@ TEST(Plan, EmbeddingAndHeadMaySplitAnyVocabulary) {
   Plan plan = valid_plan();
   plan.layers.front() = {6, 1};
   plan.layers.back() = {6, 1};
+  plan.micro_batch = 6;  // layers between have dp 3
   validate_plan(plan, small_model());
+}
+
+TEST(Plan, RefusesSamplesThatDoNotDivideOverALayer) {
+  Plan plan = valid_plan();
+  plan.layers[2] = {.tp = 1, .dp = 2, .cp = 3};
+  plan.micro_batch = 5;
+  EXPECT_THAT(refusal([&] { validate_plan(plan, small_model()); }),
+              AllOf(HasSubstr("layer 2 (MLP of block 0): micro_batch 5 x dp 3 of layer 0 = 15 samples over dp 2"),
+                    HasSubstr("use a micro_batch of a multiple of 2")));
+  plan.micro_batch = 6;
+  validate_plan(plan, small_model());
+}
+
+TEST(Plan, RefusesATiedTableInDifferentParts) {
+  ModelSpec model = small_model();
+  model.tied_head = true;
+  Plan plan = valid_plan();
+  plan.layers.back() = {6, 1};
+  EXPECT_THAT(refusal([&] { validate_plan(plan, model); }),
+              HasSubstr("the embedding has tp 2 and the head tp 6, and they share one table; use the same tp"));
+  model.tied_head = false;
+  validate_plan(plan, model);
 }
 
 TEST(Plan, RefusesTablesWithFewerRowsThanRanks) {

@@ -2,11 +2,9 @@
 #include "strata/train/evaluation.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "strata/data/sampler.h"
-#include "strata/program/chunks.h"
 
 namespace strata {
 
@@ -16,20 +14,17 @@ EvaluationResult evaluate(Executor& executor, const Program& program, const Plan
                           int64_t max_samples, Ranks& ranks) {
   const int64_t samples = max_samples == 0 ? dataset.num_samples() : std::min(max_samples, dataset.num_samples());
   const SampleOrder order = SampleOrder::sequential(dataset.num_samples());
-  const std::array<MicroBatchStorage, 1> storage = {executor.batch_storage(0)};
-  const RankPlace place = place_of_rank(plan, ranks.rank());
+  const std::vector<MicroBatchStorage> storages = executor.batch_storages(1);
   StepScalars& scalars = executor.scalars();
   scalars.training = false;
   scalars.loss_sum = 0;
   EvaluationResult result;
   result.samples = samples;
   BatchSheet sheet;
-  const int64_t round = plan.micro_batch * place.dp;  // samples of all data-parallel ranks
+  const int64_t round = stage_samples(plan);
   for (int64_t first = 0; first < samples; first += round) {
-    fill_batch_sheet(
-        dataset, order,
-        {first, std::min(round, samples - first), plan.micro_batch, 1, place.data, place.dp, place.context, place.cp},
-        storage, sheet);
+    fill_batch_sheet(dataset, order, batch_extents(plan, ranks.rank(), first, std::min(round, samples - first), 1),
+                     storages, sheet);
     executor.run(program, sheet);
     result.counted += sheet.counted;
   }

@@ -13,7 +13,6 @@
 #include "strata/device/process_memory.h"
 #include "strata/kernels/peak.h"
 #include "strata/optim/schedule.h"
-#include "strata/program/chunks.h"
 #include "strata/train/evaluation.h"
 #include "strata/train/flops.h"
 #include "strata/train/run_length.h"
@@ -51,8 +50,7 @@ Trainer::Trainer(const TrainConfig& config, Comm* comm) : ranks_(comm) {
   claim_folder();
   open_data();
   instance_ = std::make_unique<ModelInstance>(workload_->input, workload_->layers, workload_->programs, comm);
-  for (int64_t index = 0; index < workload_->input.plan.accumulation; ++index)
-    storages_.push_back(executor().batch_storage(static_cast<int>(index)));
+  storages_ = executor().batch_storages(workload_->input.plan.accumulation);
   load_or_initialize();
   ranks_.together([&] {
     max_steps_ = last_step(config.train, corpus_.train->num_samples(), workload_->global_batch(),
@@ -89,15 +87,13 @@ void Trainer::open_data() {
 BatchSheet Trainer::next_batch() {
   const TrainConfig& config = workload_->config;
   const Plan& plan = workload_->input.plan;
-  const RankPlace place = place_of_rank(plan, ranks_.rank());
   const int64_t dataset_samples = corpus_.train->num_samples();
   const int64_t samples =
       next_batch_samples(config.train, dataset_samples, workload_->global_batch(), {state_.step, state_.samples_seen});
   BatchSheet sheet;
   fill_batch_sheet(*corpus_.train, SampleOrder::shuffled(dataset_samples, config.run.seed),
-                   {state_.samples_seen, samples, plan.micro_batch, plan.accumulation, place.data, place.dp,
-                    place.context, place.cp},
-                   storages_, sheet);
+                   batch_extents(plan, ranks_.rank(), state_.samples_seen, samples, plan.accumulation), storages_,
+                   sheet);
   state_.samples_seen += samples;
   return sheet;
 }
