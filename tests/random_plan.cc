@@ -83,6 +83,9 @@ void draw_degrees(Dice& dice, const ModelSpec& model, int64_t stage_ranks, Plan&
     plan.layers[layer].tp = degrees.tp;
     plan.layers[layer].cp = degrees.cp;
     plan.layers[layer].dp = degrees.dp;
+    const int64_t parts = degrees.tp * degrees.cp;
+    if (model.heads % parts == 0 && model.kv_heads % parts == 0)
+      plan.layers[layer].context = dice.pick<ContextExchange>({ContextExchange::kRing, ContextExchange::kHeads});
   }
 }
 

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "strata/base/error.h"
-#include "strata/exec/row_exchange.h"
 #include "strata/spec/step_scalars.h"
 
 namespace strata {
@@ -37,8 +36,9 @@ bool has_tied_chunk(const ProgramSet& set) {
 
 }  // namespace
 
-Communication::Communication(const CompileInput& input, const ProgramSet& set, std::span<std::byte> arena, Comm* comm)
-    : input_(input), set_(set), arena_(arena), comm_(comm) {
+Communication::Communication(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                             std::span<std::byte> arena, Comm* comm)
+    : input_(input), layers_(layers), set_(set), arena_(arena), comm_(comm) {
   const bool needed = std::any_of(set.programs.begin(), set.programs.end(), [](const Program& program) {
     return std::any_of(program.instructions.begin(), program.instructions.end(), communicates);
   });
@@ -155,24 +155,33 @@ void Communication::rotate(const Program& program, const Instruction& instructio
   if (member % 2 == 1) comm_->send(next, lane, bytes_of(instruction.uses[0], instruction.slice));
 }
 
+// What a rank has of a tensor.
+Holding Communication::holding(int rank, int layer, int tensor) const {
+  const LayerPlan& plan = input_.plan.layers[layer];
+  const int64_t stage_ranks = input_.plan.num_ranks / num_stages(input_.plan);
+  const TokenShare share = token_share(token_split(plan), stage_ranks, rank % stage_ranks);
+  if (!layers_[layer].tensors[tensor].by_heads) return {share};
+  return {{core_split(plan), share.data, 0}, share.context, plan.cp};
+}
+
 void Communication::reshard(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
                             const Group& group) {
-  const auto stage_ranks = static_cast<int64_t>(comm_->size()) / num_stages(input_.plan);
-  const auto holdings = [&](int layer) {
-    std::vector<Holding> holdings;
-    for (const int rank : program.groups[instruction.group].ranks)
-      holdings.push_back({token_share(token_split(input_.plan.layers[layer]), stage_ranks, rank % stage_ranks)});
-    return holdings;
-  };
-  const Use& from = instruction.uses[0];
+  const Use &from = instruction.uses[0], &to = instruction.uses[1];
+  const LayerDecl& layer = layers_[instruction.layer];
+  const DType dtype = layer.tensors[from.index].f32 ? DType::kF32 : storage();
   RowExchange exchange;
-  exchange.from = holdings(instruction.layer);
-  exchange.to = holdings(instruction.reader);
+  for (const int rank : program.groups[instruction.group].ranks) {
+    exchange.from.push_back(holding(rank, instruction.layer, from.index));
+    exchange.to.push_back(holding(rank, instruction.reader, to.index));
+  }
   exchange.lengths = sheet.lengths_of(instruction.micro_batch);
   exchange.samples = sheet.stage_samples;
-  exchange.block_bytes = {program.bookings[from.booking].bytes / program.capacity_tokens[instruction.layer]};
+  const bool within = instruction.layer == instruction.reader;  // what its tensor-parallel ranks hold stays apart
+  for (const int64_t width : column_blocks(input_.model, layer, from.index))
+    exchange.block_bytes.push_back(width / (within ? input_.plan.layers[instruction.layer].tp : 1) *
+                                   dtype_bytes(dtype));
   exchange.source = data_of(program, from.booking);
-  exchange.target = data_of(program, instruction.uses[1].booking);
+  exchange.target = data_of(program, to.booking);
   if (instruction.uses.size() > 2) {
     const int scratch = instruction.uses[2].booking;
     exchange.scratch = {data_of(program, scratch), static_cast<size_t>(program.bookings[scratch].bytes)};

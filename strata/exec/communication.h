@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "strata/comm/comm.h"
+#include "strata/exec/row_exchange.h"
 #include "strata/program/compile.h"
 #include "strata/spec/batch_sheet.h"
 
@@ -19,7 +20,8 @@ class Communication {
  public:
   // Makes the groups of all programs: called by all ranks. References must outlive the object. Without a comm (one
   // rank), a program that communicates is refused.
-  Communication(const CompileInput& input, const ProgramSet& set, std::span<std::byte> arena, Comm* comm);
+  Communication(const CompileInput& input, const std::vector<LayerDecl>& layers, const ProgramSet& set,
+                std::span<std::byte> arena, Comm* comm);
 
   // Complete on return; called by the thread of the instruction's queue.
   void run(const Program& program, const Instruction& instruction, const BatchSheet& sheet);
@@ -49,6 +51,7 @@ class Communication {
   void sum_scalars(const Program& program, const Instruction& instruction, const Group& group);
   void reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group);
   void rotate(const Program& program, const Instruction& instruction, const MicroBatch& batch, const Group& group);
+  Holding holding(int rank, int layer, int tensor) const;
   void reshard(const Program& program, const Instruction& instruction, const BatchSheet& sheet, const Group& group);
   Message activation(const Program& program, const Instruction& instruction, int64_t tokens) const;
   Message tied_message(const Program& program, const Instruction& instruction) const;
@@ -56,6 +59,7 @@ class Communication {
   void send_in_pieces(const Instruction& instruction, const Message& message);
 
   const CompileInput& input_;
+  const std::vector<LayerDecl>& layers_;
   const ProgramSet& set_;
   std::span<std::byte> arena_;
   Comm* comm_;

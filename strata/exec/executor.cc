@@ -57,7 +57,7 @@ Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& laye
       set_(set),
       arena_(arena),
       team_(team),
-      communication_(input, set, arena, comm),
+      communication_(input, layers, set, arena, comm),
       place_(place_of_rank(input.plan, set.rank)),
       origin_us_(now_us()),
       queues_(set.programs, [comm](const std::string& reason) {
@@ -68,7 +68,9 @@ Executor::Executor(const CompileInput& input, const std::vector<LayerDecl>& laye
                "arena of {} bytes is too small", arena.size());
   for (const LayerPlan& plan : input.plan.layers) {
     parts_.push_back(tensor_parallel_part(input.model, plan.tp));
+    core_parts_.push_back(tensor_parallel_part(input.model, plan.tp * (shares_heads(plan) ? plan.cp : 1)));
     split_of_layer_.push_back(token_split_index(input.plan, token_split(plan)));
+    split_of_core_.push_back(token_split_index(input.plan, core_split(plan)));
   }
   const Program& any = set.programs.front();
   scalars_ = new (booking_data(any, set.scalars_booking)) StepScalars();
@@ -163,7 +165,9 @@ TensorView Executor::tensor_view(const Program& program, const Use& use, const I
   const LayerPlace& place = place_.layers[run.layer];
   const Booking& booking = program.bookings[use.booking];
   const DType dtype = decl.f32 ? DType::kF32 : storage();
-  const int64_t width = decl.layout == Layout::kSharded ? share_of(decl.width, place.tp, place.tensor).count : decl.width;
+  const int64_t width = decl.by_heads                     ? decl.width / (place.tp * place.cp)
+                        : decl.layout == Layout::kSharded ? share_of(decl.width, place.tp, place.tensor).count
+                                                          : decl.width;
   const bool whole = booking.kind == BookingKind::kCache;  // its rows are its capacity
   const int64_t tokens = decl.of_slice ? batch.part_of(run.slice).num_tokens() : batch.num_tokens();
   int64_t rows = whole ? booking.bytes / (width * dtype_bytes(dtype)) : decl.single_row ? 1 : tokens;
@@ -175,16 +179,18 @@ TensorView Executor::tensor_view(const Program& program, const Use& use, const I
 void Executor::run_layer(const Program& program, const Instruction& instruction, const BatchSheet& sheet) {
   const LayerDecl& layer = layers_[instruction.layer];
   const LayerPlace& place = place_.layers[instruction.layer];
-  const MicroBatch& batch = sheet.micro_batch(split_of_layer_[instruction.layer], instruction.micro_batch);
+  const bool by_heads = layer.kind == LayerKind::kAttention && instruction.segment == attention_segment::kHeads;
+  const std::vector<int>& splits = by_heads ? split_of_core_ : split_of_layer_;
+  const MicroBatch& batch = sheet.micro_batch(splits[instruction.layer], instruction.micro_batch);
   const Use* workspace = find_use(instruction, Role::kWorkspace);
   std::span<std::byte> scratch;
   if (workspace != nullptr)
     scratch = {booking_data(program, workspace->booking),
                static_cast<size_t>(program.bookings[workspace->booking].bytes)};
   const int64_t tokens = batch.num_tokens();
-  SegmentCall call{parts_[instruction.layer],
-                   place.tensor,
-                   place.tp,
+  SegmentCall call{by_heads ? core_parts_[instruction.layer] : parts_[instruction.layer],
+                   by_heads ? place.tensor * place.cp + place.context : place.tensor,
+                   by_heads ? place.tp * place.cp : place.tp,
                    layer,
                    instruction.layer,
                    instruction.segment,

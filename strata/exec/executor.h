@@ -85,9 +85,9 @@ class Executor {
   std::span<std::byte> arena_;
   Team& team_;
   Communication communication_;
-  std::vector<ModelSpec> parts_;  // by layer: what this rank computes with
+  std::vector<ModelSpec> parts_, core_parts_;  // by layer: what this rank computes with
   RankPlace place_;
-  std::vector<int> split_of_layer_;  // token_splits()
+  std::vector<int> split_of_layer_, split_of_core_;  // token_splits()
   StepScalars* scalars_ = nullptr;
   std::span<double> norms_;
   std::vector<std::vector<Slot>> slots_;               // by layer and parameter

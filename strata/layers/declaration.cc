@@ -9,20 +9,25 @@ namespace {
 
 TensorDecl activation(std::string_view name, int64_t width, Layout layout = Layout::kComplete,
                       Saving saving = Saving::kNone, std::vector<int> recomputed_from = {}) {
-  return {name, width, false, layout, saving, std::move(recomputed_from), false, false, false};
+  return {name, width, false, layout, saving, std::move(recomputed_from), false, false, false, false};
 }
 
 TensorDecl kept_f32(std::string_view name, int64_t width, Layout layout) {
-  return {name, width, true, layout, Saving::kKept, {}, false, false, false};
+  return {name, width, true, layout, Saving::kKept, {}, false, false, false, false};
 }
 
 // Sharded, and not kept between forward and backward.
 TensorDecl passing(std::string_view name, int64_t width, bool f32, bool of_slice) {
-  return {name, width, f32, Layout::kSharded, Saving::kNone, {}, false, of_slice, false};
+  return {name, width, f32, Layout::kSharded, Saving::kNone, {}, false, of_slice, false, false};
+}
+
+// Of the core of context ranks that share heads.
+TensorDecl by_heads(std::string_view name, int64_t width, bool f32, Saving saving) {
+  return {name, width, f32, Layout::kSharded, saving, {}, false, false, false, true};
 }
 
 TensorDecl tile_f32(std::string_view name, int64_t width, Layout layout) {
-  return {name, width, true, layout, Saving::kNone, {}, false, false, true};
+  return {name, width, true, layout, Saving::kNone, {}, false, false, true, false};
 }
 
 constexpr int64_t kHeadStatistics = 3;  // of a token: largest logit, sum of exp, the target's logit
@@ -55,10 +60,10 @@ LayerDecl declare_embedding(const ModelSpec& model) {
   return layer;
 }
 
-// The parts of a core that is split over context ranks.
+// The parts of a core that is split over context ranks, and the core of ranks that share heads.
 std::vector<SegmentDecl> context_segments() {
   using namespace attention_tensor;
-  SegmentDecl keys{}, slice{}, finish{};
+  SegmentDecl keys{}, slice{}, finish{}, heads{};
   keys.name = "keys";
   keys.forward = {{kQkv}, {kKv}};
   slice.name = "slice";
@@ -67,7 +72,10 @@ std::vector<SegmentDecl> context_segments() {
   finish.name = "finish";
   finish.forward = {{kSum}, {kAttended}};
   finish.backward_input = {{kDq, kDkv}, {kDqkv}};
-  std::vector<SegmentDecl> segments = {keys, slice, finish};
+  heads.name = "heads";
+  heads.forward = {{kQkvHeads}, {kAttendedHeads, kLseHeads}};
+  heads.backward_input = {{kQkvHeads, kAttendedHeads, kLseHeads, kDattendedHeads}, {kDqkvHeads}};
+  std::vector<SegmentDecl> segments = {keys, slice, finish, heads};
   for (SegmentDecl& segment : segments) segment.on_demand = true;
   return segments;
 }
@@ -94,7 +102,12 @@ LayerDecl declare_attention(const ModelSpec& model, int64_t block) {
                    passing("kv", 2 * model.kv_heads * model.head_dim, false, true),
                    passing("sum", model.attended_width(), true, false),
                    passing("dq", model.attended_width(), true, false),
-                   passing("dkv", 2 * model.kv_heads * model.head_dim, true, true)};
+                   passing("dkv", 2 * model.kv_heads * model.head_dim, true, true),
+                   by_heads("qkv_heads", model.qkv_width(), false, Saving::kKept),
+                   by_heads("attended_heads", model.attended_width(), false, Saving::kKept),
+                   by_heads("lse_heads", model.heads, true, Saving::kKept),
+                   by_heads("dattended_heads", model.attended_width(), false, Saving::kNone),
+                   by_heads("dqkv_heads", model.qkv_width(), false, Saving::kNone)};
   layer.parameters = attention_parameter_table(model, block);
   const AttentionParameters p = attention_parameters(model);
   SegmentDecl qkv{}, core{}, output{};
@@ -179,7 +192,7 @@ LayerDecl declare_head(const ModelSpec& model) {
                    activation("normed", model.hidden),
                    activation("dnormed", model.hidden, Layout::kPartial),
                    activation("dx", model.hidden, Layout::kPartial),
-                   {"logits", model.vocab, true, Layout::kPartial, Saving::kNone, {}, true, false, false},
+                   {"logits", model.vocab, true, Layout::kPartial, Saving::kNone, {}, true, false, false, false},
                    tile_f32("tile_logits", model.vocab, Layout::kSharded),
                    tile_f32("tile_statistics", kHeadStatistics, Layout::kStacked)};
   layer.parameters = head_parameter_table(model);
@@ -212,6 +225,13 @@ LayerDecl declare_head(const ModelSpec& model) {
 }
 
 }  // namespace
+
+std::vector<int64_t> column_blocks(const ModelSpec& model, const LayerDecl& layer, int tensor) {
+  const int64_t keys = model.kv_heads * model.head_dim;
+  const bool fused = layer.kind == LayerKind::kAttention && layer.tensors[tensor].width == model.qkv_width();
+  if (fused) return {model.attended_width(), keys, keys};
+  return {layer.tensors[tensor].width};
+}
 
 Share share_of(int64_t size, int64_t parts, int64_t part) {
   const int64_t begin = size * part / parts;

@@ -48,6 +48,7 @@ struct TensorDecl {
   bool single_row = false;  // one row for the whole micro-batch (the logits of generation)
   bool of_slice = false;    // a row per token of the context rank whose slice the instruction deals with
   bool by_tile = false;     // rows of one tile of tokens
+  bool by_heads = false;    // context ranks share the heads, and each has all tokens
 };
 
 struct DirectionDecl {
@@ -141,6 +142,11 @@ enum : int {
   kSum,
   kDq,
   kDkv,
+  kQkvHeads,  // context ranks that share heads: what the core reads and writes
+  kAttendedHeads,
+  kLseHeads,
+  kDattendedHeads,
+  kDqkvHeads,
   kCount
 };
 }
@@ -153,8 +159,9 @@ enum : int { kX, kStats, kNormed, kDnormed, kDx, kLogits, kTileLogits, kTileStat
 // Segment indices.
 namespace attention_segment {
 // With context parallelism the core is split: kKeys packs this rank's keys and values, kSlice attends those of one rank
-// (the first sets, later ones add), kFinish makes what the core makes.
-enum : int { kQkv, kCore, kOutput, kKeys, kSlice, kFinish };
+// (the first sets, later ones add), kFinish makes what the core makes. kHeads is the core of context ranks that share
+// heads.
+enum : int { kQkv, kCore, kOutput, kKeys, kSlice, kFinish, kHeads };
 }  // namespace attention_segment
 namespace mlp_segment {
 enum : int { kUp, kDown };
@@ -176,6 +183,8 @@ struct HeadParameters {
 struct EmbeddingParameters {
   int token = -1, position = -1;
 };
+// The columns of a tensor as ranks share them out: part by part of every block, such as those of a fused [q; k; v].
+std::vector<int64_t> column_blocks(const ModelSpec& model, const LayerDecl& layer, int tensor);
 AttentionParameters attention_parameters(const ModelSpec& model);
 MlpParameters mlp_parameters(const ModelSpec& model);
 HeadParameters head_parameters(const ModelSpec& model);

@@ -147,6 +147,18 @@ void core_decode(const SegmentCall& call) {
                              call.tensors[kAttended], call.tensors[kLse]);
 }
 
+// The core of context ranks that share heads: the call has this rank's heads of all tokens.
+SegmentCall heads_call(const SegmentCall& call) {
+  SegmentCall core = call;
+  constexpr std::pair<int, int> kNames[] = {{kQkv, kQkvHeads},
+                                            {kAttended, kAttendedHeads},
+                                            {kLse, kLseHeads},
+                                            {kDattended, kDattendedHeads},
+                                            {kDqkv, kDqkvHeads}};
+  for (const auto& [name, heads] : kNames) core.tensors[name] = call.tensors[heads];
+  return core;
+}
+
 void output(const SegmentCall& call, const AttentionParameters& p) {
   const auto& t = call.tensors;
   residual_projection(call, {DropoutSite::kAttentionOutput, p.output_weight, p.output_bias, t[kAttended], t[kX], t[kY],
@@ -165,6 +177,7 @@ void attention(const SegmentCall& call) {
     case attention_segment::kCore:
       if (call.direction == Direction::kDecode) return core_decode(call);
       return forward ? core_forward(call) : core_backward(call);
+    case attention_segment::kHeads: return forward ? core_forward(heads_call(call)) : core_backward(heads_call(call));
     case attention_segment::kKeys: return pack_keys(call);
     case attention_segment::kSlice: return forward ? slice_forward(call) : slice_backward(call);
     case attention_segment::kFinish: return forward ? finish_forward(call) : finish_backward(call);

@@ -61,7 +61,8 @@ int64_t segment_workspace_bytes(const ModelSpec& model, const Plan& plan, const 
       (segment == attention_segment::kKeys || segment == attention_segment::kFinish))
     return 0;
   if (layer.kind == LayerKind::kAttention &&
-      (segment == attention_segment::kCore || segment == attention_segment::kSlice))
+      (segment == attention_segment::kCore || segment == attention_segment::kSlice ||
+       segment == attention_segment::kHeads))
     return kernels::attention_scratch_bytes(sizes.dtype, model.head_dim, sizes.seq, num_threads);
   const bool backward = direction == Direction::kBackwardInput || direction == Direction::kBackwardWeight;
   const bool masked = backward && model.residual_dropout > 0;

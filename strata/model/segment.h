@@ -15,7 +15,7 @@
 
 namespace strata {
 
-constexpr int kMaxTensors = 20;
+constexpr int kMaxTensors = 24;
 constexpr int kMaxParameters = 8;
 
 struct SegmentCall {

@@ -96,10 +96,11 @@ Instruction& ProgramBuilder::emit(Op op, Queue queue) {
 int64_t ProgramBuilder::tensor_elements(int layer, int tensor) const {
   const TensorDecl& decl = layers_[layer].tensors[tensor];
   const LayerPlace& place = at(layer);
-  const int64_t width = decl.layout == Layout::kSharded   ? share_of(decl.width, place.tp, place.tensor).count
+  const int64_t width = decl.by_heads                     ? decl.width / (place.tp * place.cp)
+                        : decl.layout == Layout::kSharded ? share_of(decl.width, place.tp, place.tensor).count
                         : decl.layout == Layout::kStacked ? decl.width * place.tp
                                                           : decl.width;
-  const int64_t tokens = capacity_tokens(layer), tile_tokens = (tokens + num_tiles_ - 1) / num_tiles_;
+  const int64_t tokens = tensor_tokens(input_, program_, layer, decl), tile_tokens = (tokens + num_tiles_ - 1) / num_tiles_;
   return width * (decl.single_row ? 1 : decl.by_tile ? tile_tokens : tokens);
 }
 
@@ -273,13 +274,15 @@ void ProgramBuilder::start_new_gradient(int chunk) {
 void ProgramBuilder::run(int layer, int segment, Direction direction, int micro_batch) {
   if (!is_split_core(layer, segment)) {
     append_run(layer, segment, direction, direction_of(layers_[layer].segments[segment], direction), micro_batch);
-  } else if (direction == Direction::kForward) {
-    split_core_forward(layer, micro_batch);
-  } else {
-    STRATA_CHECK(direction == Direction::kBackwardInput, "{} of a core over {} context ranks",
-                 direction_name(direction), at(layer).cp);
-    split_core_backward(layer, micro_batch);
+    return;
   }
+  const bool forward = direction == Direction::kForward, by_heads = shares_heads(input_.plan.layers[layer]);
+  STRATA_CHECK(forward || direction == Direction::kBackwardInput, "{} of a core over {} context ranks",
+               direction_name(direction), at(layer).cp);
+  if (forward)
+    by_heads ? heads_core_forward(layer, micro_batch) : split_core_forward(layer, micro_batch);
+  else
+    by_heads ? heads_core_backward(layer, micro_batch) : split_core_backward(layer, micro_batch);
 }
 
 Instruction& ProgramBuilder::append_run(int layer, int segment, Direction direction, const DirectionDecl& tensors,

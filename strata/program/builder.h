@@ -75,7 +75,9 @@ class ProgramBuilder {
   int keep_part(int layer, int tensor, int micro_batch);
   int gather(int layer, int tensor, int micro_batch, int part);
   void hand_over(int from_layer, int from, int to_layer, int to, int micro_batch);
+  // Rows change hands: from a tensor as its layer's ranks share it to another one (reshard.cc).
   void reshard(int from_layer, int from, int to_layer, int to, int micro_batch);
+  Instruction& exchange(int from_layer, int from, int to_layer, int to, int micro_batch);
   int exchange_group(int layer, int other_layer);
   Instruction& emit_between_parts(Op op, Queue queue, int layer, int tensor, int micro_batch);
   bool is_dropped(int layer, int tensor) const;
@@ -95,6 +97,10 @@ class ProgramBuilder {
   void attend_slice(int layer, Direction direction, int micro_batch, int64_t step);
   void split_core_forward(int layer, int micro_batch);
   void split_core_backward(int layer, int micro_batch);
+  // Of ranks that share heads (reshard.cc).
+  void exchange_heads(int layer, int from, int to, int micro_batch);
+  void heads_core_forward(int layer, int micro_batch);
+  void heads_core_backward(int layer, int micro_batch);
 
   const CompileInput& input_;
   const std::vector<LayerDecl>& layers_;

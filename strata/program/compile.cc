@@ -35,6 +35,11 @@ BatchCapacity batch_capacity(const CompileInput& input, const TokenSplit& split)
   return {samples * largest_context_part(input.seq, split.cp), samples, split.cp};
 }
 
+int64_t tensor_tokens(const CompileInput& input, const Program& program, int layer, const TensorDecl& tensor) {
+  return tensor.by_heads ? batch_capacity(input, core_split(input.plan.layers[layer])).tokens
+                         : program.capacity_tokens[layer];
+}
+
 ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& kinds) {
   validate_plan(input.plan, input.model);
   const std::vector<LayerDecl> layers = declare_layers(input.model, input.frozen);

@@ -33,6 +33,8 @@ struct CompileInput {
 
 // The most that a rank can have of a micro-batch, in tokens and sequences.
 BatchCapacity batch_capacity(const CompileInput& input, const TokenSplit& split);
+// Tokens of a micro-batch's tensor in a layer, at capacity.
+int64_t tensor_tokens(const CompileInput& input, const Program& program, int layer, const TensorDecl& tensor);
 
 // Throws Error for a plan that does not fit the model. The result has passed check().
 ProgramSet compile(const CompileInput& input, const std::vector<ProgramKind>& kinds);

@@ -29,6 +29,11 @@ const std::vector<std::string>& reduce_names() {
   return names;
 }
 
+const std::vector<std::string>& context_names() {
+  static const std::vector<std::string> names = {"ring", "heads"};
+  return names;
+}
+
 const std::vector<std::string>& order_names() {
   static const std::vector<std::string> names = {
       "gpipe", "one_forward_one_backward", "interleaved", "breadth_first", "layered", "zero_bubble"};
@@ -40,6 +45,7 @@ LayerPlan parse_layer(JsonReader& reader) {
   LayerPlan layer;
   layer.tp = reader.integer("tp", defaults.tp, 1, kMaxCount);
   layer.cp = reader.integer("cp", defaults.cp, 1, kMaxCount);
+  layer.context = static_cast<ContextExchange>(reader.choice("context", 0, context_names()));
   layer.dp = reader.integer("dp", defaults.dp, 1, kMaxCount);
   layer.zero = static_cast<int>(reader.integer("zero", defaults.zero, 0, 3));
   layer.activations = static_cast<ActivationPolicy>(reader.choice("activations", 0, activation_names()));
@@ -171,6 +177,12 @@ void check_tensor_split(const Plan& plan, const ModelSpec& model, size_t index) 
     if (model.kv_heads % tp != 0) {
       throw_bad_input("plan: {}: {} kv_heads over tp {}; tp may be {}", name, model.kv_heads, tp, divisors(common));
     }
+    const LayerPlan& layer = plan.layers[index];
+    if (shares_heads(layer) && common / tp % layer.cp != 0)
+      throw_bad_input(
+          "plan: {}: {} heads and {} kv_heads over tp {} x cp {} with context \"heads\"; cp may be {}, or use "
+          "\"ring\"",
+          name, model.heads, model.kv_heads, tp, layer.cp, divisors(common / tp));
   } else if (model.ffn % tp != 0) {
     throw_bad_input("plan: {}: {} MLP channels over tp {}; tp may be {}", name, model.ffn, tp, divisors(model.ffn));
   }
@@ -263,6 +275,7 @@ json to_json(const Plan& plan) {
     layers.push_back({{"count", end - begin},
                       {"tp", layer.tp},
                       {"cp", layer.cp},
+                      {"context", context_names()[static_cast<size_t>(layer.context)]},
                       {"dp", layer.dp},
                       {"zero", layer.zero},
                       {"activations", activation_names()[static_cast<size_t>(layer.activations)]}});

@@ -20,6 +20,10 @@ enum class GradientReduce { kLast, kEach };  // once after the last micro-batch,
 // In which order a stage runs the micro-batches of a step, forward and backward (docs/parallelism.md).
 enum class PipelineOrder { kGpipe, kOneForwardOneBackward, kInterleaved, kBreadthFirst, kLayered, kZeroBubble };
 
+// How attention reaches the tokens of the other context-parallel ranks: their keys and values pass by around a ring, or
+// the ranks change from sharing tokens to sharing heads and back (all-to-all; Jacobs et al., 2023).
+enum class ContextExchange { kRing, kHeads };
+
 // The strategy of one layer. tp * cp * dp = ranks of a stage for every layer; how a layer's factors differ from its
 // neighbours' the compiler evens out by moving activations.
 struct LayerPlan {
@@ -28,6 +32,7 @@ struct LayerPlan {
   int zero = 0;  // 0 replicate, 1 shard optimizer state, 2 and gradients, 3 and parameters
   ActivationPolicy activations = ActivationPolicy::kKeep;
   int64_t cp = 1;  // ranks that share the tokens of every sequence
+  ContextExchange context = ContextExchange::kRing;  // of attention with cp > 1
   bool operator==(const LayerPlan&) const = default;
 };
 
@@ -58,6 +63,9 @@ inline int64_t num_stages(const Plan& plan) {
 
 // Tokens whose logits the head computes at a time, of a micro-batch of this many.
 int64_t head_tile_tokens(const Plan& plan, const ModelSpec& model, int64_t tokens);
+
+// Whether the core of this layer (attention) shares heads instead of tokens over its context-parallel ranks.
+inline bool shares_heads(const LayerPlan& layer) { return layer.cp > 1 && layer.context == ContextExchange::kHeads; }
 
 // Name of an order in plan.json.
 const std::string& order_name(PipelineOrder order);

@@ -52,11 +52,13 @@ TokenShare token_share(const TokenSplit& split, int64_t stage_ranks, int64_t ind
 
 TokenSplit token_split(const LayerPlan& layer) { return {layer.dp, layer.cp}; }
 
+TokenSplit core_split(const LayerPlan& layer) { return {layer.dp, shares_heads(layer) ? 1 : layer.cp}; }
+
 std::vector<TokenSplit> token_splits(const Plan& plan) {
   std::vector<TokenSplit> splits;
   for (const LayerPlan& layer : plan.layers)
-    if (std::find(splits.begin(), splits.end(), token_split(layer)) == splits.end())
-      splits.push_back(token_split(layer));
+    for (const TokenSplit& split : {token_split(layer), core_split(layer)})
+      if (std::find(splits.begin(), splits.end(), split) == splits.end()) splits.push_back(split);
   return splits;
 }
 

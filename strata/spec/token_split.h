@@ -28,7 +28,9 @@ struct TokenShare {
 TokenShare token_share(const TokenSplit& split, int64_t stage_ranks, int64_t index);
 
 TokenSplit token_split(const LayerPlan& layer);
-// The different ones of a plan's layers, in the order in which they first occur.
+// As attention's core shares it: its context ranks may share heads instead.
+TokenSplit core_split(const LayerPlan& layer);
+// The different ones of a plan's layers and cores, in the order in which they first occur.
 std::vector<TokenSplit> token_splits(const Plan& plan);
 // The place of a split in token_splits().
 int token_split_index(const Plan& plan, const TokenSplit& split);
