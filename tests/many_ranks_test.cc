@@ -30,6 +30,24 @@ TEST(ManyRanks, TrainAsOne) {
   }
 }
 
+// Two stages of four ranks; every layer shares the batch in another way, also at the border of the stages.
+TEST(ManyRanks, LayersMayShareTheBatchDifferently) {
+  TinyRun one;
+  use_many_samples(one);
+  train(one.config);
+  TinyRun many;
+  use_many_samples(many);
+  const std::string plan = many.folder() / "plan.json";
+  write_test_file(plan, R"({"num_ranks": 8, "stage_layers": [3, 3], "micro_batch": 2, "accumulation": 3,
+    "reduce": "last", "threads": 1, "sequence_parallel": true, "layers": [
+      {"dp": 2, "tp": 2}, {"dp": 1, "cp": 2, "tp": 2, "zero": 3}, {"dp": 4, "zero": 2},
+      {"dp": 2, "cp": 2, "context": "heads", "activations": "full"}, {"tp": 4, "zero": 1}, {"dp": 2, "tp": 2}]})");
+  many.config.parallel = {.plan = plan, .zero = 1};
+  run_ranks(8, [&](int, Comm& comm) { Trainer(many.config, &comm).train(); });
+  expect_same_course(many, one);
+  EXPECT_TRUE(std::filesystem::exists(many.run_folder() / "model" / "model.safetensors"));
+}
+
 // A signal to any rank stops all, and what 4 ranks saved the next layout goes on from. B25, B26, B27.
 TEST(ManyRanks, ResumeWithAnotherLayout) {
   TinyRun one;
@@ -111,6 +129,8 @@ TEST(ManyRanks, SizesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal({5, 2, 2}),
               HasSubstr("5 ranks are no multiple of parallel.tp 2 x parallel.cp 1 x parallel.pp 2 = 4"));
   EXPECT_THAT(refusal({4, 1, 1, 0, false, 3}), HasSubstr("parallel.cp 3 x parallel.pp 1 = 3: start a multiple of 3"));
+  EXPECT_THAT(refusal({8, 2, 1, 1, false, 4, "heads"}),
+              HasSubstr("4 heads and 4 kv_heads over tp 2 x cp 4 with context \"heads\"; cp may be 1, 2, or use"));
   EXPECT_THAT(refusal({3, 3}), HasSubstr("4 heads over tp 3; tp may be 1, 2, 4"));
   EXPECT_THAT(refusal({8, 1, 8}), HasSubstr("parallel.pp is 8 and the model has 6 layers"));
   EXPECT_THAT(refusal({5}), HasSubstr("12"));  // samples over 5 data-parallel ranks

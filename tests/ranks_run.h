@@ -17,11 +17,18 @@ struct Layout {
   int64_t tp = 1, pp = 1, zero = 0;
   bool sequence_parallel = false;
   int64_t cp = 1;
+  std::string context = "ring";
 };
 
-inline const std::vector<Layout> kLayouts = {
-    {1},          {2, 1, 1, 1},           {3, 1, 1, 3},          {4, 2, 2, 2}, {4, 2, 1, 3, true},
-    {6, 1, 2, 1}, {4, 1, 1, 1, false, 2}, {6, 2, 1, 3, false, 3}};
+inline const std::vector<Layout> kLayouts = {{1},
+                                             {2, 1, 1, 1},
+                                             {3, 1, 1, 3},
+                                             {4, 2, 2, 2},
+                                             {4, 2, 1, 3, true},
+                                             {6, 1, 2, 1},
+                                             {4, 1, 1, 1, false, 2},
+                                             {6, 2, 1, 3, false, 3},
+                                             {4, 2, 1, 2, true, 2, "heads"}};
 
 // Batches of 12 samples, the last one of 8; 5 evaluated samples do not divide by anything here.
 inline void use_many_samples(TinyRun& run) {
@@ -42,6 +49,7 @@ inline void set_layout(TrainConfig& config, const Layout& layout) {
   config.parallel.pp = layout.pp;
   config.parallel.zero = layout.zero;
   config.parallel.cp = layout.cp;
+  config.parallel.context = layout.context;
   config.parallel.sequence_parallel = layout.sequence_parallel;
 }
 

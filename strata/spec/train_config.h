@@ -92,6 +92,7 @@ struct ParallelConfig {
   bool overlap = true;               // communication beside the computation
   bool sequence_parallel = false;    // tensor-parallel ranks share out what lies between layers
   int64_t cp = 1;                    // context-parallel ranks
+  std::string context = "ring";      // ring, heads: what of attention they exchange
   int64_t pp = 1;                    // pipeline stages; all other ranks are data-parallel
   int64_t zero = 1;                  // 0 to 3: what data-parallel ranks shard
   bool operator==(const ParallelConfig&) const = default;

@@ -219,6 +219,9 @@ void add_placement(std::vector<TrainOption>& table) {
   parallel.add(
       "cp", &ParallelConfig::cp, "ranks that share the tokens of every sequence (context parallel)",
       {.range = kDegree, .other_names = {"context_parallel", "context_parallel_size"}, .only_with = automatic});
+  parallel.add("context", &ParallelConfig::context,
+               "how attention reaches their tokens: keys and values go around a ring, or each gets some heads of all",
+               {.choices = {"ring", "heads"}, .other_names = {"cp_comm_type"}, .only_with = automatic});
   parallel.add(
       "pp", &ParallelConfig::pp, "pipeline stages; the ranks that tp x cp x pp leaves are data-parallel",
       {.range = kDegree, .other_names = {"pipeline_parallel", "pipeline_model_parallel_size"}, .only_with = automatic});

@@ -55,6 +55,7 @@ Plan uniform_plan(const TrainConfig& config, const ModelSpec& model, int64_t num
   for (LayerPlan& layer : plan.layers) {
     layer.tp = parallel.tp;
     layer.cp = parallel.cp;
+    layer.context = parallel.context == "heads" ? ContextExchange::kHeads : ContextExchange::kRing;
     layer.dp = dp;
     layer.zero = static_cast<int>(parallel.zero);
   }
