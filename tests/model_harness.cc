@@ -76,9 +76,9 @@ void ModelHarness::fill(const std::vector<Document>& documents) {
   sheet_.num_splits = static_cast<int64_t>(splits.size());
   for (int split = 0; split < static_cast<int>(splits.size()); ++split)
     for (int index = 0; index < static_cast<int>(input_.plan.accumulation); ++index)
-      sheet_.micro_batches.push_back(fill_micro_batch(documents, token_share(splits[split], stage_ranks,
-                                                                             input_.rank % stage_ranks),
-                                                      executor().batch_storage(split, index), index));
+      sheet_.micro_batches.push_back(
+          fill_micro_batch(documents, token_share(splits[split], stage_ranks, input_.rank % stage_ranks),
+                           executor().batch_storage(split, index), index));
 }
 
 MicroBatch ModelHarness::fill_micro_batch(const std::vector<Document>& documents, const TokenShare& share,

@@ -12,7 +12,7 @@ std::string_view call_name(CallKind kind) {
 }
 
 std::string describe(const Call& call) {
-  if (call.kind == CallKind::kBarrier) return std::string(call_name(call.kind));
+  if (call.kind == CallKind::kBarrier || call.kind == CallKind::kAllToAll) return std::string(call_name(call.kind));
   const std::string values = fmt::format("{} of {} {}", call_name(call.kind), call.elements, dtype_name(call.dtype));
   return call.kind == CallKind::kBroadcast ? fmt::format("{} from member {}", values, call.from_member) : values;
 }

@@ -28,8 +28,8 @@ std::string_view call_name(CallKind kind);  // "all-reduce"
 struct Call {
   CallKind kind = CallKind::kBarrier;
   DType dtype = DType::kU8;
-  int from_member = 0;  // of a broadcast
-  int64_t elements = 0;
+  int from_member = 0;   // of a broadcast
+  int64_t elements = 0;  // of an all-to-all 0: members have different ones
 
   bool operator==(const Call&) const = default;
 };

@@ -28,7 +28,7 @@ struct Group {
 };
 
 // What went through this rank since the start, by kind of call: what this rank sent. Elements are those of typed
-// values; broadcasts and messages are bytes only.
+// values; all-to-alls, broadcasts and messages are bytes only.
 struct CommCount {
   std::string kind;   // "all-reduce", "reduce-scatter", ...
   std::string group;  // name given to group(), or "peer"
@@ -56,9 +56,10 @@ class Comm {
   virtual void reduce_scatter(const Group& group, DType dtype, std::byte* values, int64_t elements) = 0;
   // Every member gives its part and gets all of them.
   virtual void all_gather(const Group& group, DType dtype, std::byte* values, int64_t elements) = 0;
-  // Member m gives part k of `send` to member k and gets its part k of `receive` from member k. Equal parts.
-  virtual void all_to_all(const Group& group, DType dtype, const std::byte* send, std::byte* receive,
-                          int64_t elements) = 0;
+  // Member m gives send[k] to member k and gets receive[k] from it; the own one is copied. Sizes may differ and be
+  // zero.
+  virtual void all_to_all(const Group& group, std::span<const std::span<const std::byte>> send,
+                          std::span<const std::span<std::byte>> receive) = 0;
   virtual void broadcast(const Group& group, int from_member, std::span<std::byte> bytes) = 0;
   virtual void barrier(const Group& group) = 0;
 

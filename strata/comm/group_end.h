@@ -28,7 +28,8 @@ class GroupEnd {
   virtual void all_reduce(DType dtype, std::byte* values, int64_t elements) = 0;
   virtual void reduce_scatter(DType dtype, std::byte* values, int64_t elements) = 0;
   virtual void all_gather(DType dtype, std::byte* values, int64_t elements) = 0;
-  virtual void all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) = 0;
+  virtual void all_to_all(std::span<const std::span<const std::byte>> send,
+                          std::span<const std::span<std::byte>> receive) = 0;
   virtual void broadcast(int from_member, std::span<std::byte> bytes) = 0;
   virtual void barrier() = 0;
 };

@@ -61,7 +61,7 @@ GroupEnd& GroupedComm::begin(const Group& group, const Call& call, int64_t sent)
   Entry& of = entry(group);
   throw_if_ended(fmt::format("rank {}: {} in group '{}'", rank_, describe(call), of.members.name));
   Counter& counter = of.counters[static_cast<size_t>(call.kind)];
-  const bool typed = call.kind != CallKind::kBroadcast;
+  const bool typed = call.kind != CallKind::kBroadcast && call.kind != CallKind::kAllToAll;
   counter.calls.fetch_add(1, std::memory_order_relaxed);
   counter.elements.fetch_add(typed ? sent : 0, std::memory_order_relaxed);
   counter.bytes.fetch_add(sent * dtype_bytes(call.dtype), std::memory_order_relaxed);
@@ -85,11 +85,17 @@ void GroupedComm::all_gather(const Group& group, DType dtype, std::byte* values,
   begin(group, {CallKind::kAllGather, dtype, 0, elements}, sent).all_gather(dtype, values, elements);
 }
 
-void GroupedComm::all_to_all(const Group& group, DType dtype, const std::byte* send, std::byte* receive,
-                             int64_t elements) {
-  STRATA_CHECK(elements % group.size == 0, "all-to-all of {} elements over {} members", elements, group.size);
-  const int64_t sent = scattered(elements, group);
-  begin(group, {CallKind::kAllToAll, dtype, 0, elements}, sent).all_to_all(dtype, send, receive, elements);
+void GroupedComm::all_to_all(const Group& group, std::span<const std::span<const std::byte>> send,
+                             std::span<const std::span<std::byte>> receive) {
+  const auto size = static_cast<size_t>(group.size), member = static_cast<size_t>(group.member);
+  STRATA_CHECK(send.size() == size && receive.size() == size, "all-to-all of {} and {} parts over {} members",
+               send.size(), receive.size(), size);
+  STRATA_CHECK(send[member].size() == receive[member].size(), "all-to-all: {} own bytes, {} expected",
+               send[member].size(), receive[member].size());
+  int64_t sent = 0;
+  for (size_t other = 0; other < size; ++other)
+    if (other != member) sent += static_cast<int64_t>(send[other].size());
+  begin(group, {CallKind::kAllToAll, DType::kU8, 0, 0}, sent).all_to_all(send, receive);
 }
 
 void GroupedComm::broadcast(const Group& group, int from_member, std::span<std::byte> bytes) {

@@ -26,7 +26,8 @@ class GroupedComm : public Comm {
   void all_reduce(const Group& group, DType dtype, std::byte* values, int64_t elements) final;
   void reduce_scatter(const Group& group, DType dtype, std::byte* values, int64_t elements) final;
   void all_gather(const Group& group, DType dtype, std::byte* values, int64_t elements) final;
-  void all_to_all(const Group& group, DType dtype, const std::byte* send, std::byte* receive, int64_t elements) final;
+  void all_to_all(const Group& group, std::span<const std::span<const std::byte>> send,
+                  std::span<const std::span<std::byte>> receive) final;
   void broadcast(const Group& group, int from_member, std::span<std::byte> bytes) final;
   void barrier(const Group& group) final;
   void send(int peer, int lane, std::span<const std::byte> bytes) final;

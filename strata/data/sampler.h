@@ -47,8 +47,9 @@ std::vector<BatchExtent> batch_extents(const Plan& plan, int rank, int64_t first
                                        int64_t accumulation);
 
 // Fills, for every extent, one micro-batch per storage (`accumulation` of them, each for micro_batch sequences and this
-// rank's part of their tokens). Extents differ in how ranks share the batch. The samples are dealt out in order, a micro-batch to every data-parallel rank in turn; in a short
-// batch the last micro-batches have fewer or no sequences. Totals are those of the global batch, equal on all ranks.
+// rank's part of their tokens). Extents differ in how ranks share the batch. The samples are dealt out in order, a
+// micro-batch to every data-parallel rank in turn; in a short batch the last micro-batches have fewer or no sequences.
+// Totals are those of the global batch, equal on all ranks.
 void fill_batch_sheet(const Dataset& dataset, const SampleOrder& order, std::span<const BatchExtent> extents,
                       std::span<const MicroBatchStorage> storages, BatchSheet& sheet);
 

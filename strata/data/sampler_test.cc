@@ -219,10 +219,9 @@ std::vector<std::vector<int32_t>> epoch_by_rank(const Dataset& dataset, int64_t 
     for (int64_t first = 0; first < dataset.num_samples(); first += 12) {
       const Storages storages(3, 4, 1, context_ranks);
       BatchSheet sheet;
-      fill_batch_sheet(
-          dataset, order,
-          {first, std::min<int64_t>(12, dataset.num_samples() - first), 1, 3, rank, 4, context_rank, context_ranks},
-          storages, sheet);
+      fill(dataset, order,
+           {first, std::min<int64_t>(12, dataset.num_samples() - first), 1, 3, rank, 4, context_rank, context_ranks},
+           storages, sheet);
       for (const MicroBatch& batch : sheet.micro_batches)
         ranks[static_cast<size_t>(rank)].insert(ranks[static_cast<size_t>(rank)].end(), batch.ids.begin(),
                                                 batch.ids.end());

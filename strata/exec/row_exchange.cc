@@ -84,17 +84,7 @@ class Exchange {
       received[other] = place_for(arriving[other]);
     }
     copy_own();
-    {  // TEMP
-      int64_t most = 0;
-      for (size_t a = 0; a < size; ++a)
-        for (size_t b = 0; b < size; ++b)
-          if (a != b) most = std::max(most, transfer(a, b).rows.empty() ? 0 : transfer(a, b).bytes());
-      std::vector<std::byte> out(static_cast<size_t>(most) * size), in(out.size());
-      for (size_t a = 0; a < size; ++a) std::copy(sent[a].begin(), sent[a].end(), out.begin() + a * most);
-      comm.all_to_all(group, DType::kU8, out.data(), in.data(), most * size);
-      for (size_t a = 0; a < size; ++a)
-        std::copy_n(in.begin() + a * most, received[a].size(), received[a].begin());
-    }
+    comm.all_to_all(group, sent, received);
     for (size_t other = 0; other < size; ++other) unpack(arriving[other], received[other]);
   }
 

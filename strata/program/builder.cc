@@ -65,8 +65,7 @@ int ProgramBuilder::group(const std::string& name, std::vector<int> ranks) {
 int ProgramBuilder::tensor_group(int layer) {
   const LayerPlace& place = at(layer);
   std::vector<int> ranks;
-  for (int64_t tensor = 0; tensor < place.tp; ++tensor)
-    ranks.push_back(place.rank(place.data, place.context, tensor));
+  for (int64_t tensor = 0; tensor < place.tp; ++tensor) ranks.push_back(place.rank(place.data, place.context, tensor));
   return group("tensor", std::move(ranks));
 }
 
@@ -100,7 +99,8 @@ int64_t ProgramBuilder::tensor_elements(int layer, int tensor) const {
                         : decl.layout == Layout::kSharded ? share_of(decl.width, place.tp, place.tensor).count
                         : decl.layout == Layout::kStacked ? decl.width * place.tp
                                                           : decl.width;
-  const int64_t tokens = tensor_tokens(input_, program_, layer, decl), tile_tokens = (tokens + num_tiles_ - 1) / num_tiles_;
+  const int64_t tokens = tensor_tokens(input_, program_, layer, decl),
+                tile_tokens = (tokens + num_tiles_ - 1) / num_tiles_;
   return width * (decl.single_row ? 1 : decl.by_tile ? tile_tokens : tokens);
 }
 
@@ -309,8 +309,9 @@ Instruction& ProgramBuilder::append_run(int layer, int segment, Direction direct
   const bool loss = layers_[layer].kind == LayerKind::kHead && direction != Direction::kDecode;
   instruction.uses.push_back({set_.scalars_booking, loss ? Access::kReadWrite : Access::kRead, Role::kScalars, -1});
   const int64_t workspace =
-      input_.workspace_bytes ? input_.workspace_bytes(layers_[layer], segment, instruction.direction, capacity_tokens(layer))
-                             : 0;
+      input_.workspace_bytes
+          ? input_.workspace_bytes(layers_[layer], segment, instruction.direction, capacity_tokens(layer))
+          : 0;
   if (workspace > 0)
     instruction.uses.push_back(
         {book(fmt::format("{}.{}.workspace", layers_[layer].name, decl.name), workspace, BookingKind::kWorkspace),

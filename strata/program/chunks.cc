@@ -104,7 +104,8 @@ std::vector<Chunk> make_chunks(const std::vector<LayerDecl>& layers, const Plan&
       if (borrowed && place.holds(0)) continue;  // the owner is on this stage
       // The alias is sharded as its owner is: they exchange gradients and values shard by shard.
       for (bool trainable : {true, false}) {
-        Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place.layers[index], wanted, trainable, tied_model);
+        Chunk chunk = make_chunk(layer, index, plan.layers[borrowed ? 0 : index], place.layers[index], wanted,
+                                 trainable, tied_model);
         if (chunk.tensors.empty()) continue;
         chunk.tied_alias = borrowed;
         if (wanted == ChunkClass::kTied && last_stage > 0)

@@ -60,8 +60,7 @@ Program expand_forward(const CompileInput& input, const std::vector<LayerDecl>& 
 
 std::vector<int64_t> micro_batch_capacities(const CompileInput& input) {
   std::vector<int64_t> tokens;
-  for (const LayerPlan& layer : input.plan.layers)
-    tokens.push_back(batch_capacity(input, token_split(layer)).tokens);
+  for (const LayerPlan& layer : input.plan.layers) tokens.push_back(batch_capacity(input, token_split(layer)).tokens);
   return tokens;
 }
 

@@ -173,8 +173,9 @@ void expect_places(const std::vector<ChunkPart>& parts, const std::vector<LayerD
         const int64_t at = tensor.offset + row * tensor.cols + col;
         const ParameterDecl& decl = layers[tensor.layer].parameters[tensor.parameter];
         if (at >= begin && at < end)
-          wanted[at] = {tensor.layer, tensor.parameter, whole_element(decl, place.layers[tensor.layer].tensor,
-                          place.layers[tensor.layer].tp, row, col)};
+          wanted[at] = {
+              tensor.layer, tensor.parameter,
+              whole_element(decl, place.layers[tensor.layer].tensor, place.layers[tensor.layer].tp, row, col)};
       }
   for (const ChunkPart& part : parts)
     for (const auto& [element, index] :

@@ -115,7 +115,7 @@ struct Program {
   std::string name;  // "step", "evaluation", "save", "decode"
   int rank = 0;
   std::vector<int64_t> capacity_tokens;  // of a micro-batch in every layer
-  std::vector<Booking> bookings;  // the set's persistent ones first, same indices in every program of the set
+  std::vector<Booking> bookings;         // the set's persistent ones first, same indices in every program of the set
   std::vector<Instruction> instructions;
   std::vector<RankGroup> groups;
   std::array<int64_t, kNumTiers> arena_bytes{};  // persistent + transient, set by pack

@@ -63,9 +63,9 @@ class Digest {
   }
   void add_one(const Instruction& instruction) {
     add(instruction.op, instruction.queue, instruction.direction, instruction.collective, instruction.scalar,
-        instruction.if_finite, instruction.layer, instruction.reader, instruction.segment, instruction.recomputed, instruction.micro_batch,
-        instruction.slice, instruction.tile, instruction.num_tiles, instruction.chunk, instruction.group,
-        instruction.peer, instruction.elements, instruction.uses, instruction.waits);
+        instruction.if_finite, instruction.layer, instruction.reader, instruction.segment, instruction.recomputed,
+        instruction.micro_batch, instruction.slice, instruction.tile, instruction.num_tiles, instruction.chunk,
+        instruction.group, instruction.peer, instruction.elements, instruction.uses, instruction.waits);
   }
   void add_one(const Program& program) {
     add(program.name, program.rank, program.bookings, program.groups, program.arena_bytes, program.instructions);

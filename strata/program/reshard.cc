@@ -34,10 +34,9 @@ Instruction& ProgramBuilder::exchange(int from_layer, int from, int to_layer, in
   exchange.micro_batch = micro_batch;
   exchange.uses = {{given, Access::kRead, Role::kTensor, from}, {arrived, Access::kWrite, Role::kTensor, to}};
   if (at(from_layer).cp > 1 || at(to_layer).cp > 1) {  // what goes to one rank does not lie together
-    const int scratch =
-        book(fmt::format("{}.{}.mb{}.exchange", layers_[to_layer].name, layers_[to_layer].tensors[to].name,
-                         micro_batch),
-             program_.bookings[given].bytes + program_.bookings[arrived].bytes, BookingKind::kWorkspace);
+    const int scratch = book(
+        fmt::format("{}.{}.mb{}.exchange", layers_[to_layer].name, layers_[to_layer].tensors[to].name, micro_batch),
+        program_.bookings[given].bytes + program_.bookings[arrived].bytes, BookingKind::kWorkspace);
     exchange.uses.push_back({scratch, Access::kWrite, Role::kWorkspace, -1});
   }
   return exchange;
@@ -45,9 +44,9 @@ Instruction& ProgramBuilder::exchange(int from_layer, int from, int to_layer, in
 
 void ProgramBuilder::reshard(int from_layer, int from, int to_layer, int to, int micro_batch) {
   bind(from_layer, from, micro_batch, complete(from_layer, from, micro_batch));
-  exchange(from_layer, from, to_layer, to, micro_batch).elements =
-      layers_[from_layer].tensors[from].width * input_.seq * stage_samples(input_.plan) /
-      std::gcd(at(from_layer).dp, at(to_layer).dp);
+  exchange(from_layer, from, to_layer, to, micro_batch).elements = layers_[from_layer].tensors[from].width *
+                                                                   input_.seq * stage_samples(input_.plan) /
+                                                                   std::gcd(at(from_layer).dp, at(to_layer).dp);
   if (sequence_parallel(to_layer)) keep_part(to_layer, to, micro_batch);
 }
 

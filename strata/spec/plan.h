@@ -31,7 +31,7 @@ struct LayerPlan {
   int64_t dp = 1;
   int zero = 0;  // 0 replicate, 1 shard optimizer state, 2 and gradients, 3 and parameters
   ActivationPolicy activations = ActivationPolicy::kKeep;
-  int64_t cp = 1;  // ranks that share the tokens of every sequence
+  int64_t cp = 1;                                    // ranks that share the tokens of every sequence
   ContextExchange context = ContextExchange::kRing;  // of attention with cp > 1
   bool operator==(const LayerPlan&) const = default;
 };

@@ -21,8 +21,7 @@ std::vector<Run> runs_of(std::span<const int64_t> lengths, int64_t samples, cons
   std::vector<Run> runs;
   int64_t row = 0;
   for (int64_t index = share.data * per_rank; index < std::min((share.data + 1) * per_rank, present); ++index)
-    for (const TokenRange& piece :
-         context_pieces(lengths[static_cast<size_t>(index)], share.split.cp, share.context)) {
+    for (const TokenRange& piece : context_pieces(lengths[static_cast<size_t>(index)], share.split.cp, share.context)) {
       if (piece.count == 0) continue;
       runs.push_back({index, piece, row});
       row += piece.count;

@@ -43,11 +43,16 @@ class LocalEnd : public GroupEnd {
     });
   }
 
-  void all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) override {
-    together({{CallKind::kAllToAll, dtype, 0, elements}, send, receive}, [&] {
-      const int64_t part = elements / group_->size() * dtype_bytes(dtype);
-      for (int other = 0; other < group_->size(); ++other)
-        copy_bytes(group_->offer(other).in + member_ * part, receive + other * part, part);
+  void all_to_all(std::span<const std::span<const std::byte>> send,
+                  std::span<const std::span<std::byte>> receive) override {
+    together({{CallKind::kAllToAll, DType::kU8, 0, 0}, nullptr, nullptr, send}, [&] {
+      for (int other = 0; other < group_->size(); ++other) {
+        const std::span<const std::byte> from = group_->offer(other).parts[static_cast<size_t>(member_)];
+        const std::span<std::byte> to = receive[static_cast<size_t>(other)];
+        STRATA_CHECK(from.size() == to.size(), "all-to-all: member {} gives {} bytes to member {}, which expects {}",
+                     other, from.size(), member_, to.size());
+        std::ranges::copy(from, to.begin());
+      }
     });
   }
 

@@ -29,6 +29,7 @@ class LocalGroup {
     Call call;
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
+    std::span<const std::span<const std::byte>> parts = {};  // of an all-to-all: what goes to each member
   };
 
   LocalGroup(LocalWorld& world, const GroupMembers& members);

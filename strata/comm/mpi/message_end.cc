@@ -44,14 +44,22 @@ class MessageEnd : public GroupEnd {
     collect_parts({CallKind::kAllGather, dtype, 0, elements}, values);
   }
 
-  void all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) override {
-    const Call call = {CallKind::kAllToAll, dtype, 0, elements};
-    const int64_t part = elements / size_ * dtype_bytes(dtype);
-    if (part > 0) std::memcpy(receive + member_ * part, send + member_ * part, static_cast<size_t>(part));
-    in_rounds(call, part, kLargestPiece, [&](Requests& round, int64_t begin, int64_t end) {
+  // Members may have different numbers of rounds: any two of them have the same pieces for each other.
+  void all_to_all(std::span<const std::span<const std::byte>> send,
+                  std::span<const std::span<std::byte>> receive) override {
+    const Call call = {CallKind::kAllToAll, DType::kU8, 0, 0};
+    std::ranges::copy(send[static_cast<size_t>(member_)], receive[static_cast<size_t>(member_)].begin());
+    size_t most = 0;
+    for_others([&](int other) {
+      most = std::max({most, send[static_cast<size_t>(other)].size(), receive[static_cast<size_t>(other)].size()});
+    });
+    in_rounds(call, static_cast<int64_t>(most), kLargestPiece, [&](Requests& round, int64_t begin, int64_t end) {
       for_others([&](int other) {
-        round.receive(other, tag(call), receive + other * part + begin, end - begin);
-        round.send(other, tag(call), send + other * part + begin, end - begin);
+        const std::span<const std::byte> from = send[static_cast<size_t>(other)];
+        const std::span<std::byte> to = receive[static_cast<size_t>(other)];
+        const auto piece = [&](size_t size) { return std::min(end, static_cast<int64_t>(size)) - begin; };
+        if (piece(to.size()) > 0) round.receive(other, tag(call), to.data() + begin, piece(to.size()));
+        if (piece(from.size()) > 0) round.send(other, tag(call), from.data() + begin, piece(from.size()));
       });
     });
   }

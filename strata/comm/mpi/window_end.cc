@@ -94,7 +94,8 @@ class WindowEnd : public GroupEnd {
   void all_reduce(DType dtype, std::byte* values, int64_t elements) override;
   void reduce_scatter(DType dtype, std::byte* values, int64_t elements) override;
   void all_gather(DType dtype, std::byte* values, int64_t elements) override;
-  void all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) override;
+  void all_to_all(std::span<const std::span<const std::byte>> send,
+                  std::span<const std::span<std::byte>> receive) override;
   void broadcast(int from_member, std::span<std::byte> bytes) override;
   void barrier() override { step({}); }
 
@@ -129,6 +130,8 @@ class WindowEnd : public GroupEnd {
 
   void step(const Call& call);
   [[noreturn]] void throw_missing(const Call& call);
+  int64_t agree_on_pieces(const Call& call, std::span<const std::span<const std::byte>> send,
+                          std::span<const std::span<std::byte>> receive);
   void reduce_whole(const Call& call, std::byte* values);
   void give_pieces(const std::byte* values, const Pieces& pieces, int64_t piece);
   void add_own_piece(const Call& call, std::byte* values, const Pieces& pieces, int64_t piece);
@@ -235,16 +238,44 @@ void WindowEnd::all_gather(DType dtype, std::byte* values, int64_t elements) {
   }
 }
 
-void WindowEnd::all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) {
-  const Call call = {CallKind::kAllToAll, dtype, 0, elements};
-  const Pieces pieces = {elements, dtype_bytes(dtype), size_, piece_bytes_};
-  stream_copy(send + pieces.begin(member_, 0), receive + pieces.begin(member_, 0), pieces.part_bytes(member_));
-  for (int64_t piece = 0; piece < pieces.count(); ++piece) {
-    give_pieces(send, pieces, piece);
+// A member's own sizes do not tell it how many pieces the others have for each other: all tell theirs first.
+int64_t WindowEnd::agree_on_pieces(const Call& call, std::span<const std::span<const std::byte>> send,
+                                   std::span<const std::span<std::byte>> receive) {
+  auto* const sizes = reinterpret_cast<int64_t*>(own_block());
+  for (int other = 0; other < size_; ++other)
+    sizes[other] = static_cast<int64_t>(send[static_cast<size_t>(other)].size());
+  step(call);
+  int64_t largest = 0;
+  for (int from = 0; from < size_; ++from) {
+    const auto* const theirs = reinterpret_cast<const int64_t*>(filled_block(from));
+    const auto expected = static_cast<int64_t>(receive[static_cast<size_t>(from)].size());
+    STRATA_CHECK(theirs[member_] == expected,
+                 "all-to-all in group '{}': member {} gives {} bytes to member {}, which expects {}",
+                 group_->members.name, from, theirs[member_], member_, expected);
+    for (int to = 0; to < size_; ++to)
+      if (to != from) largest = std::max(largest, theirs[to]);
+  }
+  return (largest + piece_bytes_ - 1) / piece_bytes_;
+}
+
+void WindowEnd::all_to_all(std::span<const std::span<const std::byte>> send,
+                           std::span<const std::span<std::byte>> receive) {
+  const Call call = {CallKind::kAllToAll, DType::kU8, 0, 0};
+  std::ranges::copy(send[static_cast<size_t>(member_)], receive[static_cast<size_t>(member_)].begin());
+  const int64_t pieces = agree_on_pieces(call, send, receive);
+  const auto piece_of = [&](auto bytes, int64_t piece) {
+    const size_t begin = std::min(bytes.size(), static_cast<size_t>(piece * piece_bytes_));
+    return bytes.subspan(begin, std::min(bytes.size() - begin, static_cast<size_t>(piece_bytes_)));
+  };
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    for_others([&](int other) {
+      const auto from = piece_of(send[static_cast<size_t>(other)], piece);
+      stream_copy(from.data(), own_block() + place(other), static_cast<int64_t>(from.size()));
+    });
     step(call);
     for_others([&](int other) {
-      stream_copy(filled_block(other) + place(member_), receive + pieces.begin(other, piece),
-                  pieces.size(other, piece));
+      const auto to = piece_of(receive[static_cast<size_t>(other)], piece);
+      stream_copy(filled_block(other) + place(member_), to.data(), static_cast<int64_t>(to.size()));
     });
   }
 }

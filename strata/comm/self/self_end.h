@@ -11,7 +11,8 @@ class SelfEnd : public GroupEnd {
   void all_reduce(DType, std::byte*, int64_t) override {}
   void reduce_scatter(DType, std::byte*, int64_t) override {}
   void all_gather(DType, std::byte*, int64_t) override {}
-  void all_to_all(DType dtype, const std::byte* send, std::byte* receive, int64_t elements) override;
+  void all_to_all(std::span<const std::span<const std::byte>> send,
+                  std::span<const std::span<std::byte>> receive) override;
   void broadcast(int, std::span<std::byte>) override {}
   void barrier() override {}
 };
