@@ -114,6 +114,23 @@ TEST(Expand, TrafficOfZero3) {
       ::testing::IsSupersetOf({"all-gather data 7x21248", "all-gather replica 7x896", "reduce-scatter data 2x5696"}));
 }
 
+// What the next layer waits for does not queue behind what nobody waits for.
+TEST(Expand, GathersStandBeforeReductions) {
+  const auto is_collective = [](const Instruction& instruction, CollectiveKind kind) {
+    return instruction.op == Op::kCollective && instruction.chunk >= 0 && instruction.collective == kind;
+  };
+  const ProgramSet set = compile(tiny_input(tiny_gpt2(3, true), {1, 1, 2, 3}, 1), {ProgramKind::kStep});
+  const std::vector<Instruction>& step = set.programs[0].instructions;
+  int followed = 0;
+  for (size_t index = 1; index < step.size(); ++index) {
+    const bool gathers = is_collective(step[index], CollectiveKind::kAllGather);
+    EXPECT_FALSE(gathers && is_collective(step[index - 1], CollectiveKind::kReduceScatter)) << index;
+    followed += is_collective(step[index], CollectiveKind::kReduceScatter) &&
+                is_collective(step[index - 1], CollectiveKind::kAllGather);
+  }
+  EXPECT_GE(followed, 4);
+}
+
 // Logits exist a tile at a time: a micro-batch of 32 tokens in tiles of at most 5 has seven, each with a gather of 2 x
 // 3 x 5 statistics at most. The norm is apart from them, and evaluation has no gradients.
 TEST(Expand, TheSplitHeadRunsByTiles) {

@@ -28,6 +28,19 @@ std::vector<Visit> find_visits(const Program& program) {
   return visits;
 }
 
+bool is_reduction(const Instruction& instruction) {
+  return instruction.op == Op::kCollective && instruction.queue == Queue::kDataGroup && instruction.chunk >= 0 &&
+         instruction.collective != CollectiveKind::kAllGather;
+}
+
+// Where the gathers for the next visit are issued: at the start of a visit, but before the reductions that end the one
+// before. Both are ready then, and the next visit waits for its gathers only.
+int issue_of(const Program& program, const Visit& visit) {
+  int issue = visit.begin;
+  while (issue > 0 && is_reduction(program.instructions[issue - 1])) --issue;
+  return issue;
+}
+
 class Gathers {
  public:
   Gathers(Program& program, const ProgramSet& set, const std::vector<int>& chunk_groups)
@@ -106,7 +119,7 @@ void place_chunks(Program& program, const ProgramSet& set, const std::vector<int
   for (size_t number = 0; number < visits.size(); ++number) {
     const Visit& before = visits[number == 0 ? 0 : number - 1];
     if (units[visits[number].layer] != units[before.layer]) gathers.leave_unit();
-    gathers.place(visits[number], before.begin);  // one layer ahead
+    gathers.place(visits[number], issue_of(program, before));  // one layer ahead
   }
   gathers.insert();
 }
