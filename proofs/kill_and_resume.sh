@@ -5,11 +5,11 @@
 # random moment between its start and its end, resumes it with the same command, and compares. About two minutes.
 # Usage: proofs/kill_and_resume.sh [SEED]   (after `make build`; STRATA names another binary)
 set -euo pipefail
-source "$(dirname "$0")/runs/tiny.bash"
+source "$(dirname "$0")/tiny_run.bash"
 
 strata=${STRATA:-$(dirname "$0")/../build/strata}
 first_seed=${1:-$RANDOM}
-trials=20
+trials=${TRIALS:-20}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

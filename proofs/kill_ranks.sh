@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # One of four ranks killed at any moment ends them all, and the run goes on afterwards. 10 trials: each starts a fresh
-# run of tp 2 x pp 2, kills (SIGKILL) a random rank, or mpirun in every fifth trial, at a random moment, and checks that
-# all processes are gone within 10 s with an exit code that is not 0. Then the run is resumed, by turns with the same
-# layout (weights, moments and log must be bit-equal to those of a run that nobody killed) and with another one (every
-# logged loss within 1e-3). About two minutes. Usage: proofs/kill_ranks.sh [SEED]   (after `make build`; STRATA names
+# run of cp 2 x pp 2 with frozen tensors, kills (SIGKILL) a random rank, or mpirun in every fifth trial, at a random
+# moment, and checks that all processes are gone within 10 s with an exit code that is not 0. Then the run is resumed,
+# by turns with the same layout (weights, moments and log must be bit-equal to those of a run that nobody killed) and
+# with another one (every logged loss within 1e-3). About two minutes. Usage: proofs/kill_ranks.sh [SEED]   (after `make build`; STRATA names
 # another binary)
 set -euo pipefail
-source "$(dirname "$0")/runs/tiny.bash"
+source "$(dirname "$0")/tiny_run.bash"
 
 strata=${STRATA:-$(dirname "$0")/../build/strata}
 first_seed=${1:-$RANDOM}
-trials=10
-layouts=("4 --parallel.zero=3" "2 --parallel.tp=2" "1" "2 --parallel.pp=2" "4 --parallel.tp=4")
+trials=${TRIALS:-10}
+layouts=("4 --parallel.zero=3" "4 --parallel.tp=2 --parallel.cp=2 --parallel.context=heads" "1" "2 --parallel.pp=2"
+  "4 --parallel.cp=4")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -20,6 +21,7 @@ write_tiny_run "$work" 32 32 2
 cat > "$work/train.toml" <<TOML
 [model]
 config = "$work/config.json"
+frozen = ["mlp.0.*"]
 [data]
 train = ["$work/train.txt"]
 [batch]
@@ -37,7 +39,7 @@ train() {
   shift 2
   exec "$strata" train "$work/train.toml" --run.directory="$run" --ranks "$ranks" "$@" > "$run.out" 2>> "$run.log"
 }
-same=(4 --parallel.tp=2 --parallel.pp=2 --parallel.zero=1)
+same=(4 --parallel.cp=2 --parallel.pp=2 --parallel.zero=1)
 
 losses() { cut -d, -f1,3 "$1/metrics.csv"; }
 close_losses() {

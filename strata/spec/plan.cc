@@ -245,6 +245,21 @@ int64_t head_tile_tokens(const Plan& plan, const ModelSpec& model, int64_t token
 
 const std::string& order_name(PipelineOrder order) { return order_names()[static_cast<size_t>(order)]; }
 
+std::string describe_ranks(const Plan& plan) {
+  const auto degrees = [](const LayerPlan& layer) {
+    return fmt::format("dp {} x cp {} x tp {}, ZeRO {}", layer.dp, layer.cp, layer.tp, layer.zero);
+  };
+  std::vector<std::string> runs;  // of layers with the same degrees
+  for (size_t begin = 0, end; begin < plan.layers.size(); begin = end) {
+    const std::string text = degrees(plan.layers[begin]);
+    for (end = begin + 1; end < plan.layers.size() && degrees(plan.layers[end]) == text;) ++end;
+    if (end - begin == plan.layers.size()) return fmt::format("{} stages x {}", num_stages(plan), text);
+    runs.push_back(end == begin + 1 ? fmt::format("layer {}: {}", begin, text)
+                                    : fmt::format("layers {} to {}: {}", begin, end - 1, text));
+  }
+  return fmt::format("{} stages x {}; {}", num_stages(plan), plan.num_ranks / num_stages(plan), fmt::join(runs, "; "));
+}
+
 Plan single_rank_plan(const ModelSpec& model, ActivationPolicy activations, int64_t micro_batch, int64_t accumulation,
                       int64_t threads) {
   Plan plan;

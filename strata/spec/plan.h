@@ -70,6 +70,9 @@ inline bool shares_heads(const LayerPlan& layer) { return layer.cp > 1 && layer.
 // Name of an order in plan.json.
 const std::string& order_name(PipelineOrder order);
 
+// "2 stages x dp 1 x cp 1 x tp 2, ZeRO 1", or layer by layer where they differ.
+std::string describe_ranks(const Plan& plan);
+
 // Layers of a model in order: embedding, then attention and MLP of every block, then head.
 inline int64_t num_layers(const ModelSpec& model) { return 2 + 2 * model.num_blocks; }
 

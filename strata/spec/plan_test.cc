@@ -219,6 +219,16 @@ TEST(Plan, RefusesNumbersOutOfRange) {
   EXPECT_THAT(refusal_after([](Plan& plan) { plan.layers[1].cp = 0; }), HasSubstr("tp 2, cp 0 and dp 3"));
 }
 
+TEST(Plan, RanksAreDescribedTogetherOrLayerByLayer) {
+  Plan plan = valid_plan();
+  for (LayerPlan& layer : plan.layers) layer = {.tp = 2, .dp = 3, .zero = 1};
+  EXPECT_EQ(describe_ranks(plan), "2 stages x dp 3 x cp 1 x tp 2, ZeRO 1");
+  plan.layers[3] = {.tp = 1, .dp = 3, .zero = 1, .cp = 2};
+  EXPECT_EQ(describe_ranks(plan),
+            "2 stages x 6; layers 0 to 2: dp 3 x cp 1 x tp 2, ZeRO 1; layer 3: dp 3 x cp 2 x tp 1, ZeRO 1; layers 4 to "
+            "5: dp 3 x cp 1 x tp 2, ZeRO 1");
+}
+
 TEST(Plan, JsonRoundTripsAndMergesEqualNeighbours) {
   Plan plan = valid_plan();
   plan.layers[2].activations = ActivationPolicy::kFull;

@@ -89,10 +89,8 @@ const std::unique_ptr<Workload>& fullest(const std::vector<std::unique_ptr<Workl
 std::string rank_lines(const std::vector<std::unique_ptr<Workload>>& workloads) {
   if (workloads.size() == 1) return "";
   const Plan& plan = workloads[0]->input.plan;
-  std::string text = fmt::format(
-      "ranks          {} = {} stages x dp {} x cp {} x tp {}; arena of each, and the ledger of the "
-      "fullest:\n",
-      plan.num_ranks, num_stages(plan), plan.layers.front().dp, plan.layers.front().cp, plan.layers.front().tp);
+  std::string text = fmt::format("ranks          {} = {}; arena of each, and the ledger of the fullest:\n",
+                                 plan.num_ranks, describe_ranks(plan));
   for (const auto& workload : workloads)
     text += fmt::format("  rank {:<6}  {}\n", workload->input.rank, format_bytes(arena_of(*workload)));
   return text;

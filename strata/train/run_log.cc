@@ -31,9 +31,7 @@ void log_run(const Workload& workload, const Corpus& corpus) {
   if (corpus.validation)
     log_info("validation: {} samples, fingerprint {}", corpus.validation->num_samples(),
              checksum_hex(corpus.validation->fingerprint()));
-  if (plan.num_ranks > 1)
-    log_info("ranks: {} = {} stages x dp {} x cp {} x tp {}, ZeRO {} at layer 0", plan.num_ranks, num_stages(plan),
-             plan.layers.front().dp, plan.layers.front().cp, plan.layers.front().tp, plan.layers.front().zero);
+  if (plan.num_ranks > 1) log_info("ranks: {} = {}", plan.num_ranks, describe_ranks(plan));
   log_info("memory: arena {}, threads {}", format_bytes(workload.programs.arena_bytes[0]), plan.threads);
   if (plan.threads > available_threads())
     log_warning("{} threads on {} cores this process may use: expect a slow run", plan.threads, available_threads());
