@@ -36,9 +36,13 @@ RankPosition position_of(Comm* comm) {
   return comm == nullptr ? RankPosition{} : RankPosition{comm->rank(), comm->size(), comm->ranks_on_node()};
 }
 
-std::string executable_checksum() {
-  const std::string bytes = read_text_file("/proc/self/exe");
-  return checksum_hex(checksum_of(std::as_bytes(std::span(bytes))));
+// Once per process: ranks may be threads.
+const std::string& executable_checksum() {
+  static const std::string checksum = [] {
+    const std::string bytes = read_text_file("/proc/self/exe");
+    return checksum_hex(checksum_of(std::as_bytes(std::span(bytes))));
+  }();
+  return checksum;
 }
 
 }  // namespace
