@@ -80,11 +80,17 @@ void Communication::run(const Program& program, const Instruction& instruction, 
     if (program.bookings[instruction.uses[0].booking].kind == BookingKind::kScalars)
       return sum_scalars(program, instruction, group);
     if (instruction.collective == CollectiveKind::kRotate) return rotate(program, instruction, *batch, group);
-    if (instruction.collective == CollectiveKind::kReshard) return reshard(program, instruction, sheet, group);
+    if (instruction.collective == CollectiveKind::kReshard)
+      return exchange_rows(*comm_, group, row_exchange(program, instruction, sheet));
     if (instruction.chunk < 0) return exchange_activation(program, instruction, group, tokens);
     if (instruction.collective == CollectiveKind::kAllGather)
       return gather(program, instruction, group, storage(), instruction.elements);
     return reduce_into_shard(program, instruction, group);
+  }
+  if (instruction.op == Op::kCopy && instruction.reader >= 0) {
+    const std::vector<int>& ranks = program.groups[instruction.group].ranks;
+    const auto member = std::find(ranks.begin(), ranks.end(), program.rank) - ranks.begin();
+    return copy_rows(row_exchange(program, instruction, sheet), static_cast<int>(member));
   }
   if (instruction.op == Op::kCopy) return copy_part(program, instruction, tokens);
   const bool tied = instruction.chunk >= 0;
@@ -164,8 +170,8 @@ Holding Communication::holding(int rank, int layer, int tensor) const {
   return {{core_split(plan), share.data, 0}, share.context, plan.cp};
 }
 
-void Communication::reshard(const Program& program, const Instruction& instruction, const BatchSheet& sheet,
-                            const Group& group) {
+RowExchange Communication::row_exchange(const Program& program, const Instruction& instruction,
+                                        const BatchSheet& sheet) const {
   const Use &from = instruction.uses[0], &to = instruction.uses[1];
   const LayerDecl& layer = layers_[instruction.layer];
   const DType dtype = layer.tensors[from.index].f32 ? DType::kF32 : storage();
@@ -186,7 +192,7 @@ void Communication::reshard(const Program& program, const Instruction& instructi
     const int scratch = instruction.uses[2].booking;
     exchange.scratch = {data_of(program, scratch), static_cast<size_t>(program.bookings[scratch].bytes)};
   }
-  exchange_rows(*comm_, group, exchange);
+  return exchange;
 }
 
 void Communication::sum_scalars(const Program& program, const Instruction& instruction, const Group& group) {

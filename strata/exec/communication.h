@@ -52,7 +52,7 @@ class Communication {
   void reduce_into_shard(const Program& program, const Instruction& instruction, const Group& group);
   void rotate(const Program& program, const Instruction& instruction, const MicroBatch& batch, const Group& group);
   Holding holding(int rank, int layer, int tensor) const;
-  void reshard(const Program& program, const Instruction& instruction, const BatchSheet& sheet, const Group& group);
+  RowExchange row_exchange(const Program& program, const Instruction& instruction, const BatchSheet& sheet) const;
   Message activation(const Program& program, const Instruction& instruction, int64_t tokens) const;
   Message tied_message(const Program& program, const Instruction& instruction) const;
   void receive_and_add(const Instruction& instruction, const Message& message);

@@ -67,8 +67,8 @@ struct Transfer {
 
 class Exchange {
  public:
-  Exchange(const Group& group, const RowExchange& exchange)
-      : exchange_(exchange), member_(static_cast<size_t>(group.member)), scratch_(exchange.scratch) {
+  Exchange(int member, const RowExchange& exchange)
+      : exchange_(exchange), member_(static_cast<size_t>(member)), scratch_(exchange.scratch) {
     row_bytes_ = std::accumulate(exchange.block_bytes.begin(), exchange.block_bytes.end(), int64_t{0});
   }
 
@@ -86,6 +86,12 @@ class Exchange {
     copy_own();
     comm.all_to_all(group, sent, received);
     for (size_t other = 0; other < size; ++other) unpack(arriving[other], received[other]);
+  }
+
+  void copy_own() {
+    transfer(member_, member_).for_pieces([&](int64_t first, int64_t second, int64_t count) {
+      std::memcpy(exchange_.target + second, exchange_.source + first, static_cast<size_t>(count));
+    });
   }
 
  private:
@@ -152,12 +158,6 @@ class Exchange {
     });
   }
 
-  void copy_own() {
-    transfer(member_, member_).for_pieces([&](int64_t first, int64_t second, int64_t count) {
-      std::memcpy(exchange_.target + second, exchange_.source + first, static_cast<size_t>(count));
-    });
-  }
-
   const RowExchange& exchange_;
   size_t member_;
   int64_t row_bytes_ = 0;
@@ -168,7 +168,9 @@ class Exchange {
 }  // namespace
 
 void exchange_rows(Comm& comm, const Group& group, const RowExchange& exchange) {
-  Exchange(group, exchange).run(comm, group);
+  Exchange(group.member, exchange).run(comm, group);
 }
+
+void copy_rows(const RowExchange& exchange, int member) { Exchange(member, exchange).copy_own(); }
 
 }  // namespace strata

@@ -31,5 +31,7 @@ struct RowExchange {
 
 // Called by all members; complete on return.
 void exchange_rows(Comm& comm, const Group& group, const RowExchange& exchange);
+// Where all that `member` is to have it has: nobody else takes part.
+void copy_rows(const RowExchange& exchange, int member);
 
 }  // namespace strata

@@ -320,5 +320,20 @@ TEST(Expand, SaveCopiesEveryStateOnce) {
     }
 }
 
+// tp 2 to dp 2: each rank has its samples already. Back it needs the other's, and so do the gradients.
+TEST(Expand, RowsChangeHandsOnlyWhereTheyMust) {
+  CompileInput input = tiny_input(tiny_gpt2(1, false), {.tp = 2}, 1);
+  input.plan.layers[1] = {.tp = 1, .dp = 2};
+  const ProgramSet set = compile(input, {ProgramKind::kStep});
+  std::vector<std::string> moves;
+  for (const Instruction& instruction : set.find("step")->instructions)
+    if (instruction.reader >= 0)
+      moves.push_back(fmt::format("{} {} to {} of {}", op_name(instruction.op), instruction.layer, instruction.reader,
+                                  instruction.elements));
+  // A micro-batch is 2 samples of 16 tokens, 32 wide.
+  EXPECT_THAT(moves, ::testing::ElementsAre("copy 0 to 1 of 1024", "collective 1 to 2 of 1024", "copy 2 to 1 of 1024",
+                                            "collective 1 to 0 of 1024"));
+}
+
 }  // namespace
 }  // namespace strata

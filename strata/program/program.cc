@@ -70,7 +70,8 @@ std::string instruction_name(const Instruction& instruction, const std::vector<L
       return fmt::format("{} {} elements", collective_name(instruction.collective), instruction.elements);
     case Op::kSend: return fmt::format("send {} elements to rank {}", instruction.elements, instruction.peer);
     case Op::kRecv: return fmt::format("recv {} elements from rank {}", instruction.elements, instruction.peer);
-    case Op::kCopy: return "copy to disk";
+    case Op::kCopy:
+      return instruction.queue == Queue::kToDisk ? "copy to disk" : instruction.reader >= 0 ? "copy rows" : "copy part";
     case Op::kUpdate: return fmt::format("update chunk {}", instruction.chunk);
     case Op::kScalar: return fmt::format("scalar {}", scalar_name(instruction.scalar));
   }

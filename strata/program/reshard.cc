@@ -23,17 +23,19 @@ int ProgramBuilder::exchange_group(int layer, int other_layer) {
 
 Instruction& ProgramBuilder::exchange(int from_layer, int from, int to_layer, int to, int micro_batch) {
   const bool within = from_layer == to_layer;
+  // Every rank that has rows in the second layer has them in the first.
+  const bool local = !within && at(from_layer).cp == 1 && at(to_layer).dp % at(from_layer).dp == 0;
   const int given = instance(from_layer, from, micro_batch);
   const int arrived = book_tensor(to_layer, to, micro_batch);
   const int over = within ? context_group(from_layer) : exchange_group(from_layer, to_layer);
-  Instruction& exchange = emit(Op::kCollective, Queue::kContextGroup);
+  Instruction& exchange = emit(local ? Op::kCopy : Op::kCollective, local ? Queue::kCompute : Queue::kContextGroup);
   exchange.collective = CollectiveKind::kReshard;
   exchange.group = over;
   exchange.layer = from_layer;
   exchange.reader = to_layer;
   exchange.micro_batch = micro_batch;
   exchange.uses = {{given, Access::kRead, Role::kTensor, from}, {arrived, Access::kWrite, Role::kTensor, to}};
-  if (at(from_layer).cp > 1 || at(to_layer).cp > 1) {  // what goes to one rank does not lie together
+  if (!local && (at(from_layer).cp > 1 || at(to_layer).cp > 1)) {  // what goes to one rank does not lie together
     const int scratch = book(
         fmt::format("{}.{}.mb{}.exchange", layers_[to_layer].name, layers_[to_layer].tensors[to].name, micro_batch),
         program_.bookings[given].bytes + program_.bookings[arrived].bytes, BookingKind::kWorkspace);
