@@ -12,6 +12,8 @@ namespace strata {
 namespace {
 
 constexpr int64_t kAlignBytes = 64;
+constexpr int kSlacks[] = {48, 24, 12, 6};  // instructions that a queue may be early or late; a layer has 3 to 8
+constexpr int kSlackPercents[] = {90, 70};  // of the memory that lives fill with slack: the rest is for fragments
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
 
@@ -137,6 +139,72 @@ int64_t pack_transient(Program& program, const std::vector<Lifetime>& lifetimes,
   return end;
 }
 
+// Transient bytes of one tier that are alive at every instruction.
+class LiveBytes {
+ public:
+  LiveBytes(const Program& program, const std::vector<Lifetime>& lifetimes, Tier tier)
+      : bytes_(program.instructions.size(), 0) {
+    for (size_t index = 0; index < lifetimes.size(); ++index)
+      if (is_packed(program.bookings[index], lifetimes[index], tier))
+        add(lifetimes[index].first, lifetimes[index].last, round_up(program.bookings[index].bytes));
+  }
+
+  static bool is_packed(const Booking& booking, const Lifetime& lifetime, Tier tier) {
+    return !booking.persistent && booking.tier == tier && lifetime.first >= 0;
+  }
+
+  // Whether as many as `bytes` more stay below the limit from one instruction to another; adds them if so.
+  bool add_below(int64_t limit, int first, int last, int64_t bytes) {
+    for (int index = first; index <= last; ++index)
+      if (bytes_[index] + bytes > limit) return false;
+    add(first, last, bytes);
+    return true;
+  }
+
+ private:
+  void add(int first, int last, int64_t bytes) {
+    for (int index = first; index <= last; ++index) bytes_[index] += bytes;
+  }
+
+  std::vector<int64_t> bytes_;
+};
+
+// Lives as they may be when another queue is early or late by some instructions: what it writes first is free before,
+// what it uses last stays longer. Then nothing waits for it only because bytes are used again. Every life gets as much
+// as keeps the live bytes below the limit.
+std::vector<Lifetime> with_slack(const Program& program, std::vector<Lifetime> lifetimes, Tier tier, int64_t limit) {
+  LiveBytes live(program, lifetimes, tier);
+  const auto num_instructions = static_cast<int>(program.instructions.size());
+  const auto on_compute = [](const std::array<int, kNumQueues>& on, int instruction) {
+    return on[static_cast<size_t>(Queue::kCompute)] == instruction;
+  };
+  for (size_t index = 0; index < lifetimes.size(); ++index) {
+    Lifetime& lifetime = lifetimes[index];
+    if (!LiveBytes::is_packed(program.bookings[index], lifetime, tier)) continue;
+    const int64_t bytes = round_up(program.bookings[index].bytes);
+    const auto fits = [&](int first, int last) { return live.add_below(limit, first, last, bytes); };
+    const int begin = lifetime.first, end = lifetime.last + 1;
+    for (const int slack : kSlacks) {
+      const int first = std::max(0, begin - slack), last = std::min(num_instructions, end + slack) - 1;
+      if (lifetime.first == begin && !on_compute(lifetime.first_on, begin) && fits(first, begin - 1))
+        lifetime.first = first;
+      if (lifetime.last == end - 1 && !on_compute(lifetime.last_on, end - 1) && fits(end, last)) lifetime.last = last;
+    }
+  }
+  return lifetimes;
+}
+
+// With as much slack as takes no more memory.
+int64_t pack_with_slack(Program& program, const std::vector<Lifetime>& lifetimes, Tier tier, int64_t base) {
+  const int64_t least = pack_transient(program, lifetimes, tier, base);
+  for (const int percent : kSlackPercents) {
+    const std::vector<Lifetime> longer = with_slack(program, lifetimes, tier, (least - base) * percent / 100);
+    const int64_t end = pack_transient(program, longer, tier, base);
+    if (end <= least) return end;
+  }
+  return pack_transient(program, lifetimes, tier, base);
+}
+
 // Pairs (earlier, later) of bookings that have the same bytes one directly after the other. Order is transitive, so
 // these pairs stand for all that share bytes. A pair whose lives overlap is one, too.
 std::vector<std::pair<int, int>> successions(const Program& program, const std::vector<Lifetime>& lifetimes,
@@ -234,7 +302,7 @@ void pack(Program& program) {
   const std::vector<Lifetime> lifetimes = find_lifetimes(program);
   for (int tier = 0; tier < kNumTiers; ++tier) {
     const int64_t persistent = pack_persistent(program, static_cast<Tier>(tier));
-    program.arena_bytes[tier] = pack_transient(program, lifetimes, static_cast<Tier>(tier), persistent);
+    program.arena_bytes[tier] = pack_with_slack(program, lifetimes, static_cast<Tier>(tier), persistent);
   }
   std::vector<std::vector<int>> edges = reuse_edges(program, lifetimes);
   HappensBefore order(program);

@@ -79,6 +79,47 @@ TEST(Pack, ReusedBytesGetTheEdgeBetweenQueues) {
   check(program);
 }
 
+// Compute need not wait for the queue that reads `sent` where there is room beside it: `large` needs more later.
+TEST(Pack, BytesInUseOnAnotherQueueAreLeftAloneWhereMemoryIsFree) {
+  for (const int64_t large_bytes : {256, 64}) {
+    Program program;
+    const int sent = book(program, "sent", 64, false), next = book(program, "next", 64, false);
+    const int large = book(program, "large", large_bytes, false);
+    add(program, Queue::kCompute, {{sent, Access::kWrite}});
+    add(program, Queue::kDataGroup, {{sent, Access::kRead}});
+    add(program, Queue::kCompute, {{next, Access::kWrite}});
+    for (int turn = 0; turn < 10; ++turn) add(program, Queue::kCompute, {{next, Access::kRead}});
+    add(program, Queue::kCompute, {{large, Access::kWrite}});
+    synchronize(program);
+    pack(program);
+    check(program);
+    EXPECT_EQ(program.arena_bytes[0], large_bytes);
+    if (large_bytes == 256)
+      EXPECT_THAT(waits_of(program, 2), IsEmpty());
+    else
+      EXPECT_THAT(waits_of(program, 2), ElementsAre("data:1"));
+  }
+}
+
+// Two ranks with ZeRO 3: what was gathered and not what is reduced is waited for, except where memory is fullest.
+TEST(Pack, LayersDoNotWaitForReductions) {
+  CompileInput input = tiny_input(tiny_gpt2(8, true), {1, 1, 2, 3}, 1);
+  input.plan.micro_batch = 32;  // activations take more than weights: backward has room
+  const ProgramSet set = compile(input, {ProgramKind::kStep});
+  const Program& step = set.programs[0];
+  std::vector<const Instruction*> data;
+  int runs = 0, late = 0;
+  for (const Instruction& instruction : step.instructions) {
+    if (instruction.queue == Queue::kDataGroup) data.push_back(&instruction);
+    if (instruction.op != Op::kRun || instruction.direction == Direction::kForward) continue;
+    ++runs;
+    for (const Wait& wait : instruction.waits)
+      late += wait.queue == Queue::kDataGroup && data[wait.count - 1]->collective != CollectiveKind::kAllGather;
+  }
+  EXPECT_GT(runs, 70);
+  EXPECT_LE(late, 4);
+}
+
 // A long booking lies over two short ones that were there in turn; then a short one over the middle of it.
 TEST(Pack, SharesBytesOfUnequalBookings) {
   Program program;

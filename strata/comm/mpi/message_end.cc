@@ -12,8 +12,8 @@
 namespace strata {
 namespace {
 
-constexpr int64_t kScratchBytes = 8 << 20;   // what is received to be added
-constexpr int64_t kLargestPiece = 2 << 20;   // large enough for full speed, small enough to overlap with the sums
+constexpr int64_t kScratchBytes = 8 << 20;  // what is received to be added
+constexpr int64_t kLargestPiece = 2 << 20;  // large enough for full speed, small enough to overlap with the sums
 // Libraries send so much at once. For more they ask the receiver first, and its answer queues behind its own data.
 constexpr int64_t kMessageBytes = 60 << 10;
 constexpr int64_t kSmallestPiece = 4 << 10;  // above about 1000 members the scratch buffer grows instead
