@@ -63,10 +63,9 @@ def report(measured, run, command):
              f"Before the start {run.busy_before:.2f} of the cores were busy, during it others kept "
              f"{run.foreign_cpu:.2f} cores busy.", "",
              "Medians over the rounds, microseconds of the slower rank. The loops add, copy, or add and copy what a",
-             "rank receives, from its own memory, on both ranks at the same time. A collective stages what it sends in",
-             "memory that both map, past the caches, which is one more pass: (2 + 3) / 3 of the loops' traffic for",
-             "reduce-scatter, 8 / 6 for all-reduce, 4 / 3 for all-gather where memcpy fetches what it overwrites,",
-             "4 / 2 where it does not.", "",
+             "rank receives, from its own memory, on both ranks at the same time; all values are in arenas. The kernel",
+             "copies large parts from the other process: to their place, or to a MiB from which they are added, which",
+             "is a second pass, though over the cache. docs/communication.md tells what was tried.", "",
              "| size | kind | us | loops us | ratio |", "| --- | --- | --- | --- | --- |"]
     for (size, kind), rounds in measured.items():
         collective, loops = (statistics.median(column) * 1e6 for column in zip(*rounds))

@@ -64,6 +64,12 @@ TEST(CommDeathTest, CallsThatCannotBe) {
   EXPECT_DEATH(comm->all_reduce(alone, DType::kI32, bytes, 2), "all-reduce of i32");
   EXPECT_DEATH(comm->reduce_scatter(alone, DType::kU8, bytes, 2), "reduce-scatter of u8");
   EXPECT_DEATH(comm->all_gather(alone, DType::kU8, bytes, -1), "part 0 of 1 of -1 elements");
+  const std::span<std::byte> own(bytes);
+  const std::span<const std::byte> eight = own, four = own.first(4);
+  EXPECT_DEATH(comm->all_to_all(alone, std::vector(2, eight), std::vector(1, own)),
+               "all-to-all of 2 and 1 parts over 1 members");
+  EXPECT_DEATH(comm->all_to_all(alone, std::vector(1, four), std::vector(1, own)),
+               "all-to-all: 4 own bytes, 8 expected");
   EXPECT_DEATH(comm->broadcast(alone, 1, bytes), "broadcast from member 1 of 1");
   EXPECT_DEATH(comm->send(0, 0, bytes), "rank 0 of 1: send with rank 0");
   EXPECT_DEATH(comm->receive(1, 0, bytes), "rank 0 of 1: receive with rank 1");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance cases on this process's rank, started by mpirun: conformance shared|messages [gtest flags].
+// The conformance cases on this process's rank, started by mpirun: conformance shared|staged|messages [gtest flags].
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   const std::string_view path = argc > 1 ? argv[1] : "";
   if (path == "shared") return strata::run_tests(strata::MpiPath::kSharedWithinNode);
+  if (path == "staged") return strata::run_tests(strata::MpiPath::kStagedWithinNode);
   if (path == "messages") return strata::run_tests(strata::MpiPath::kMessages);
-  std::fprintf(stderr, "usage: conformance shared|messages\n");
+  std::fprintf(stderr, "usage: conformance shared|staged|messages\n");
   return 2;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of several does what its argument says, while the others wait for it in a collective: faults PATH WHAT.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "strata/comm/mpi/mpi_comm.h"
+#include "strata/device/arena.h"
 
 namespace strata {
 namespace {
@@ -25,6 +27,25 @@ Group world_of(Comm& comm) {
 void reduce(Comm& comm, const Group& world, int64_t elements) {
   std::vector<float> values(static_cast<size_t>(elements));
   comm.all_reduce(world, DType::kF32, reinterpret_cast<std::byte*>(values.data()), elements);
+}
+
+// The faulty one gives everybody a byte more than they expect.
+void give_parts(Comm& comm, const Group& world, bool faulty) {
+  std::byte given[9] = {}, received[9] = {};
+  const auto members = static_cast<size_t>(comm.size());
+  std::vector<std::span<const std::byte>> send(members, std::span(given).first(faulty ? 9 : 8));
+  send[static_cast<size_t>(comm.rank())] = std::span(given).first(8);
+  const std::vector<std::span<std::byte>> receive(members, std::span(received).first(8));
+  comm.all_to_all(world, send, receive);
+}
+
+// Every member gives a MiB; that of the faulty one cannot be read.
+void gather_unreadable(Comm& comm, const Group& world, bool faulty) {
+  constexpr int64_t kPart = 1 << 20;
+  const int64_t bytes = kPart * comm.size();
+  const Arena values(bytes);
+  if (faulty) ::mprotect(values.base() + kPart * comm.rank(), kPart, PROT_NONE);
+  comm.all_gather(world, DType::kU8, values.base(), bytes);
 }
 
 void run(MpiPath path, std::string_view what) {
@@ -43,6 +64,8 @@ void run(MpiPath path, std::string_view what) {
   if (what == "abort" && faulty) comm->abort("the disk is full");
   if (what == "absent" && faulty) return std::this_thread::sleep_for(std::chrono::seconds(5));
   if (what == "sizes") reduce(*comm, world, faulty ? 100'000 : 100'004);
+  if (what == "parts") give_parts(*comm, world, faulty);
+  if (what == "unreadable") gather_unreadable(*comm, world, faulty);
   if (what == "no-receiver" && !faulty) {
     std::byte bytes[8] = {};
     comm->receive(1, 3, bytes);

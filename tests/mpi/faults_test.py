@@ -51,6 +51,14 @@ class Faults(unittest.TestCase):
     def test_calls_with_another_size(self):
         self.ended("shared", "sizes", "rank 1 calls all-reduce of 100000 f32", "calls all-reduce of 100004 f32")
 
+    def test_gives_a_part_of_another_size(self):
+        self.ended("shared", "parts", "all-to-all in group 'world': member 1 gives 9 bytes to member",
+                   "which expects 8")
+
+    def test_gives_what_cannot_be_read(self):
+        self.ended("shared", "unreadable",
+                   "all-gather of 4194304 u8 in group 'world': cannot read 1048576 bytes of rank 1")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -136,6 +136,18 @@ TEST(LocalCommDeathTest, DifferentCallsOfOneGroup) {
   EXPECT_DEATH(differ(kinds), "rank 0 calls barrier, rank 1 calls broadcast of 64 u8 from member 1");
 }
 
+TEST(LocalCommDeathTest, DifferentSizesOfAPart) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto sizes = [](Comm& comm, const Group& world) {
+    std::byte given[9] = {}, received[9] = {};
+    const size_t size = comm.rank() == 0 ? 9 : 8;
+    std::vector<std::span<const std::byte>> send(2, std::span(given).first(size));
+    send[static_cast<size_t>(comm.rank())] = std::span(given).first(8);
+    comm.all_to_all(world, send, std::vector(2, std::span(received).first(8)));
+  };
+  EXPECT_DEATH(differ(sizes), "all-to-all: member 0 gives 9 bytes to member 1, which expects 8");
+}
+
 TEST(LocalCommDeathTest, DifferentSizesOfAMessage) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto sizes = [](Comm& comm, const Group&) {

@@ -62,8 +62,9 @@ class MpiComm : public GroupedComm {
     const auto is_here = [&](int rank) {
       return nodes[static_cast<size_t>(rank)] == nodes[static_cast<size_t>(this->rank())];
     };
-    const bool shares = path_ == MpiPath::kSharedWithinNode && std::ranges::all_of(members.ranks, is_here);
-    return shares ? make_window_end(std::move(group)) : make_message_end(std::move(group));
+    const bool shares = path_ != MpiPath::kMessages && std::ranges::all_of(members.ranks, is_here);
+    if (!shares) return make_message_end(std::move(group));
+    return make_window_end(std::move(group), path_ == MpiPath::kSharedWithinNode);
   }
 
   void send_bytes(int peer, int lane, std::span<const std::byte> bytes) override {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as MPI processes. Groups on one machine exchange through a small shared window, others through messages; memory
-// stays constant either way. MPI is started with the first Comm unless it runs already, and finalised with the last
-// one, when all ranks wait for each other. A Comm that an exception destroys, or that has given up waiting, does not
-// wait: the process then ends the whole job when it exits. abort() prints the reason and ends the job at once.
+// Ranks as MPI processes. Groups on one machine exchange through a small shared window or read each other's memory,
+// others through messages; memory stays constant either way. MPI is started with the first Comm unless it runs already,
+// and finalised with the last one, when all ranks wait for each other. A Comm that an exception destroys, or that has
+// given up waiting, does not wait: the process then ends the whole job when it exits. abort() prints the reason and
+// ends the job at once.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,7 @@ namespace strata {
 
 enum class MpiPath {
   kSharedWithinNode,  // what is fastest
+  kStagedWithinNode,  // all through the window: where the kernel lets nobody read another process, and for tests
   kMessages,          // messages within a machine too, so that tests reach them
 };
 

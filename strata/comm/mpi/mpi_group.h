@@ -33,7 +33,8 @@ struct MpiGroup {
 };
 
 std::unique_ptr<GroupEnd> make_message_end(std::unique_ptr<MpiGroup> group);
-// Collective over the group, whose members share a machine.
-std::unique_ptr<GroupEnd> make_window_end(std::unique_ptr<MpiGroup> group);
+// Collective over the group, whose members share a machine. `reads_peers`, the same on all: large parts are read from
+// the others' memory if the kernel lets all members do it.
+std::unique_ptr<GroupEnd> make_window_end(std::unique_ptr<MpiGroup> group, bool reads_peers);
 
 }  // namespace strata

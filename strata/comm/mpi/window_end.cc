@@ -4,90 +4,42 @@
 // members: a member fills its next block, raises its counter, waits until everybody's counter has come as far, and
 // reads what it needs from everybody's block. Whoever fills block s + 2, which is block s again, has seen that all have
 // filled s + 1; they did so after reading s. So one wait per step is enough.
+// Large parts are not staged where the members can read each other's memory: a step tells the addresses, everybody
+// reads the others' values, and nobody returns, or overwrites what others read, before one more step. All have read
+// what was in the blocks by the first step: there a member's own blocks hold what it has read to be added.
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "strata/comm/comm.h"
 #include "strata/comm/mpi/mpi_group.h"
-#include "strata/comm/mpi/shared_counter.h"
+#include "strata/comm/mpi/peer_memory.h"
 #include "strata/comm/mpi/stream_copy.h"
+#include "strata/comm/mpi/window.h"
 #include "strata/comm/sums.h"
 
 namespace strata {
 namespace {
 
-constexpr int64_t kBlockBytes = 512 << 10;
 constexpr int64_t kSmallReduce = 8 << 10;  // up to here everybody adds everything: one step instead of two
-constexpr int64_t kAlignment = 64;
-
-// Of one member, at the start of its staging area.
-struct alignas(kAlignment) Header {
-  SharedCounter filled;  // blocks since the group was made
-  Call calls[2];         // the call that each block is part of
-};
-static_assert(sizeof(Header) % kAlignment == 0);
-
-constexpr int64_t kAreaBytes = static_cast<int64_t>(sizeof(Header)) + 2 * kBlockBytes;
-
-// Libraries align an area to less. Every process maps it at a page, so that all find the same place.
-std::byte* aligned(void* area) {
-  const auto address = reinterpret_cast<uintptr_t>(area);
-  return static_cast<std::byte*>(area) + (kAlignment - address % kAlignment) % kAlignment;
-}
-
-// A window of one area per member, mapped by all members for as long as this lives.
-class Window {
- public:
-  explicit Window(const MpiGroup& group) : process_(group.process) {
-    MPI_Info info = MPI_INFO_NULL;
-    check_mpi(MPI_Info_create(&info), "MPI_Info_create");
-    MPI_Info_set(info, "alloc_shared_noncontig", "true");  // an area starts on a page of its own
-    void* own = nullptr;
-    check_mpi(MPI_Win_allocate_shared(kAreaBytes + kAlignment, 1, info, group.comm, &own, &window_),
-              "MPI_Win_allocate_shared");
-    MPI_Info_free(&info);
-    check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all");
-    for (int member = 0; member < group.members.size(); ++member) {
-      MPI_Aint bytes = 0;
-      int unit = 0;
-      void* area = nullptr;
-      check_mpi(MPI_Win_shared_query(window_, member, &bytes, &unit, &area), "MPI_Win_shared_query");
-      areas_.push_back(aligned(area));
-    }
-    new (aligned(own)) Header{};
-    check_mpi(MPI_Barrier(group.comm), "MPI_Barrier");
-  }
-  ~Window() {
-    if (process_->given_up()) return;
-    MPI_Win_unlock_all(window_);
-    MPI_Win_free(&window_);
-  }
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-
-  Header& header(int member) const { return *reinterpret_cast<Header*>(areas_[static_cast<size_t>(member)]); }
-  std::byte* block(int member, int64_t step) const {
-    return areas_[static_cast<size_t>(member)] + sizeof(Header) + step % 2 * kBlockBytes;
-  }
-
- private:
-  std::shared_ptr<MpiProcess> process_;
-  MPI_Win window_ = MPI_WIN_NULL;
-  std::vector<std::byte*> areas_;
-};
+// Of a part, from here on: below, the calls into the kernel cost more than the second pass over memory.
+constexpr int64_t kSmallestDirect = 128 << 10;
 
 class WindowEnd : public GroupEnd {
  public:
-  explicit WindowEnd(std::unique_ptr<MpiGroup> group)
+  WindowEnd(std::unique_ptr<MpiGroup> group, bool reads_peers)
       : group_(std::move(group)),
         size_(group_->members.size()),
         member_(group_->members.member),
         window_(*group_),
         spins_(group_->process->ranks_have_cores()),
-        piece_bytes_(kBlockBytes / size_ / kAlignment * kAlignment),
-        parts_(static_cast<size_t>(size_)) {
+        piece_bytes_(kBlockBytes / size_ / kWindowAlignment * kWindowAlignment),
+        reads_peers_(reads_peers && window_.members_read_each_other()),
+        parts_(static_cast<size_t>(size_)),
+        values_(static_cast<size_t>(size_)) {
     STRATA_CHECK(piece_bytes_ > 0, "{} members share a block of {} bytes", size_, kBlockBytes);
   }
 
@@ -132,6 +84,14 @@ class WindowEnd : public GroupEnd {
   [[noreturn]] void throw_missing(const Call& call);
   int64_t agree_on_pieces(const Call& call, std::span<const std::span<const std::byte>> send,
                           std::span<const std::span<std::byte>> receive);
+  // Directly from the others' memory.
+  bool is_direct(const Call& call) const {
+    return reads_peers_ && call.elements * dtype_bytes(call.dtype) / size_ >= kSmallestDirect;
+  }
+  void exchange_addresses(const Call& call, const std::byte* values);
+  void read_values(const Call& call, int other, int64_t begin, std::byte* to, int64_t num_bytes);
+  void sum_own_part(const Call& call, std::byte* values);
+  void collect_parts(const Call& call, std::byte* values);
   void reduce_whole(const Call& call, std::byte* values);
   void give_pieces(const std::byte* values, const Pieces& pieces, int64_t piece);
   void add_own_piece(const Call& call, std::byte* values, const Pieces& pieces, int64_t piece);
@@ -142,16 +102,18 @@ class WindowEnd : public GroupEnd {
   Window window_;
   bool spins_;
   int64_t piece_bytes_;
+  bool reads_peers_;
   int64_t steps_ = 0;
   std::vector<const std::byte*> parts_;
+  std::vector<const std::byte*> values_;  // by member: where a direct call's are, in its own memory
 };
 
 void WindowEnd::step(const Call& call) {
-  Header& own = window_.header(member_);
+  WindowHeader& own = window_.header(member_);
   own.calls[steps_ % 2] = call;
   own.filled.raise();
   for_others([&](int other) {
-    Header& header = window_.header(other);
+    WindowHeader& header = window_.header(other);
     // Others are where this member is, or one block ahead.
     const bool filled = header.filled.wait_while(static_cast<uint32_t>(steps_), group_->timeout_seconds, spins_);
     if (!filled) throw_missing(call);
@@ -173,6 +135,47 @@ void WindowEnd::throw_missing(const Call& call) {
   });
   throw_failed_run("{}: waited {} s for ranks {} of {}", group_->what(call), group_->timeout_seconds,
                    fmt::join(missing, ", "), fmt::join(group_->members.ranks, ", "));
+}
+
+void WindowEnd::exchange_addresses(const Call& call, const std::byte* values) {
+  const int64_t slot = steps_ % 2;
+  window_.header(member_).values[slot] = values;
+  step(call);
+  for_others([&](int other) { values_[static_cast<size_t>(other)] = window_.header(other).values[slot]; });
+}
+
+// Bytes from `begin` on of another member's values.
+void WindowEnd::read_values(const Call& call, int other, int64_t begin, std::byte* to, int64_t num_bytes) {
+  if (read_peer(window_.header(other).process, values_[static_cast<size_t>(other)] + begin, to, num_bytes)) return;
+  const std::string reason = std::generic_category().message(errno);
+  group_->process->give_up();
+  throw_failed_run("{}: cannot read {} bytes of rank {}: {}", group_->what(call), num_bytes,
+                   group_->members.ranks[static_cast<size_t>(other)], reason);
+}
+
+void WindowEnd::sum_own_part(const Call& call, std::byte* values) {
+  const int64_t width = dtype_bytes(call.dtype);
+  const PartRange part = part_range(call.elements, size_, member_);
+  const int64_t end = (part.begin + part.count) * width;
+  const int64_t piece = 2 * kBlockBytes / (size_ - 1) / kWindowAlignment * kWindowAlignment;
+  for (int64_t begin = part.begin * width; begin < end; begin += piece) {
+    const int64_t count = std::min(piece, end - begin);
+    std::byte* buffer = window_.block(member_, 0);  // and the next one, which follows it
+    parts_[static_cast<size_t>(member_)] = values + begin;
+    for_others([&](int other) {
+      read_values(call, other, begin, buffer, count);
+      parts_[static_cast<size_t>(other)] = std::exchange(buffer, buffer + piece);
+    });
+    sum_parts(call.dtype, parts_, values + begin, count / width);
+  }
+}
+
+void WindowEnd::collect_parts(const Call& call, std::byte* values) {
+  const int64_t width = dtype_bytes(call.dtype);
+  for_others([&](int other) {
+    const PartRange part = part_range(call.elements, size_, other);
+    read_values(call, other, part.begin * width, values + part.begin * width, part.count * width);
+  });
 }
 
 void WindowEnd::reduce_whole(const Call& call, std::byte* values) {
@@ -200,6 +203,13 @@ void WindowEnd::add_own_piece(const Call& call, std::byte* values, const Pieces&
 void WindowEnd::all_reduce(DType dtype, std::byte* values, int64_t elements) {
   const Call call = {CallKind::kAllReduce, dtype, 0, elements};
   if (elements * dtype_bytes(dtype) <= kSmallReduce) return reduce_whole(call, values);
+  if (is_direct(call)) {
+    exchange_addresses(call, values);
+    sum_own_part(call, values);
+    step(call);
+    collect_parts(call, values);
+    return step(call);
+  }
   const Pieces pieces = {elements, dtype_bytes(dtype), size_, piece_bytes_};
   for (int64_t piece = 0; piece <= pieces.count(); ++piece) {
     if (piece < pieces.count()) give_pieces(values, pieces, piece);
@@ -218,6 +228,11 @@ void WindowEnd::all_reduce(DType dtype, std::byte* values, int64_t elements) {
 
 void WindowEnd::reduce_scatter(DType dtype, std::byte* values, int64_t elements) {
   const Call call = {CallKind::kReduceScatter, dtype, 0, elements};
+  if (is_direct(call)) {
+    exchange_addresses(call, values);
+    sum_own_part(call, values);
+    return step(call);
+  }
   const Pieces pieces = {elements, dtype_bytes(dtype), size_, piece_bytes_};
   for (int64_t piece = 0; piece < pieces.count(); ++piece) {
     give_pieces(values, pieces, piece);
@@ -228,6 +243,11 @@ void WindowEnd::reduce_scatter(DType dtype, std::byte* values, int64_t elements)
 
 void WindowEnd::all_gather(DType dtype, std::byte* values, int64_t elements) {
   const Call call = {CallKind::kAllGather, dtype, 0, elements};
+  if (is_direct(call)) {
+    exchange_addresses(call, values);
+    collect_parts(call, values);
+    return step(call);
+  }
   const Pieces pieces = {elements, dtype_bytes(dtype), size_, kBlockBytes};
   for (int64_t piece = 0; piece < pieces.count(); ++piece) {
     stream_copy(values + pieces.begin(member_, piece), own_block(), pieces.size(member_, piece));
@@ -293,8 +313,8 @@ void WindowEnd::broadcast(int from_member, std::span<std::byte> bytes) {
 
 }  // namespace
 
-std::unique_ptr<GroupEnd> make_window_end(std::unique_ptr<MpiGroup> group) {
-  return std::make_unique<WindowEnd>(std::move(group));
+std::unique_ptr<GroupEnd> make_window_end(std::unique_ptr<MpiGroup> group, bool reads_peers) {
+  return std::make_unique<WindowEnd>(std::move(group), reads_peers);
 }
 
 }  // namespace strata
