@@ -5,25 +5,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
-#include <sstream>
 
+#include "strata/program/testing_docs.h"
 #include "strata/program/testing_pipeline.h"
 
 namespace strata {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string documentation() {
-  std::ostringstream text;
-  text << std::ifstream(std::filesystem::path(STRATA_DOCS_FOLDER) / "parallelism.md").rdbuf();
-  return text.str();
-}
 
 // Four data-parallel ranks, two untied blocks of GPT-2's shape, `accumulation` micro-batches.
 CompileInput four_ranks(int zero, int64_t accumulation) {
@@ -70,7 +62,7 @@ TEST(ParallelDocs, MemoryTableIsUpToDate) {
     table += fmt::format("| {} | {} | {} | {} | {} |\n", zero, f32[static_cast<size_t>(zero)],
                          compiled_bytes(Precision::kF32, zero), bf16[static_cast<size_t>(zero)],
                          compiled_bytes(Precision::kBF16, zero));
-  EXPECT_THAT(documentation(), HasSubstr(table));
+  EXPECT_THAT(parallelism_docs(), HasSubstr(table));
 }
 
 // The arenas of a run differ by the states: nothing else depends on whether they are sharded.
@@ -128,8 +120,8 @@ TEST(ParallelDocs, VolumeTableIsUpToDate) {
       {{3}, {each}, "3 | `each`", "m + m (2 - e)", [](double m, double e) { return m + m * (2 - e); }}};
   std::string table = "| ZeRO | `reduce` | volume | compiled, m = 1 | m = 4 |\n|---|---|---|---|---|\n";
   for (const VolumeRow& row : rows) table += text_of(row);
-  EXPECT_THAT(documentation(), HasSubstr(table));
-  EXPECT_THAT(documentation(), HasSubstr(fmt::format("(here e = {:.3f})", share_of_the_ends())));
+  EXPECT_THAT(parallelism_docs(), HasSubstr(table));
+  EXPECT_THAT(parallelism_docs(), HasSubstr(fmt::format("(here e = {:.3f})", share_of_the_ends())));
 }
 
 // Reductions of a layer inside a virtual stage, per step, over two data-parallel ranks, for 4 stages and 8
@@ -149,7 +141,7 @@ int64_t reductions_of_inner_layer(const PipelineShape& shape, int64_t virtual_st
 
 // Whatever the order: once per step with `last` and below ZeRO 2, otherwise once per micro-batch.
 TEST(ParallelDocs, OrdersReduceAlike) {
-  EXPECT_THAT(documentation(), HasSubstr("No order changes the number of reductions"));
+  EXPECT_THAT(parallelism_docs(), HasSubstr("No order changes the number of reductions"));
   for (PipelineOrder order : kAllOrders)
     for (int zero = 0; zero < 4; ++zero) {
       const PipelineShape shape{order, 4, 8};
@@ -179,11 +171,11 @@ TEST(ParallelDocs, TableOfEightRanksIsUpToDate) {
       if (instruction.op == Op::kSend) pairs[tied ? "tied" : "pipe"].insert({program.rank, instruction.peer});
     }
   for (const char* name : {"tensor", "data", "replica", "world"})
-    EXPECT_THAT(documentation(), HasSubstr(fmt::format("| `{}` | {} |", name, members(groups[name]))));
+    EXPECT_THAT(parallelism_docs(), HasSubstr(fmt::format("| `{}` | {} |", name, members(groups[name]))));
   EXPECT_EQ(groups.size(), 4u);
   EXPECT_EQ(members(pairs["pipe"]), "0 4, 1 5, 2 6, 3 7, 4 0, 5 1, 6 2, 7 3");
   EXPECT_EQ(pairs["tied"], pairs["pipe"]);
-  EXPECT_THAT(documentation(), HasSubstr("| messages | 0 4, 1 5, 2 6, 3 7 |"));
+  EXPECT_THAT(parallelism_docs(), HasSubstr("| messages | 0 4, 1 5, 2 6, 3 7 |"));
 }
 
 }  // namespace

@@ -4,23 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "strata/program/pipeline.h"
+#include "strata/program/testing_docs.h"
 #include "strata/program/testing_pipeline.h"
 
 namespace strata {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string documentation() {
-  std::ostringstream text;
-  text << std::ifstream(std::filesystem::path(STRATA_DOCS_FOLDER) / "parallelism.md").rdbuf();
-  return text.str();
-}
 
 // One line per stage: 0 to 9 forward of that micro-batch, a to j backward (or its input part), A to J the weight part.
 std::string picture_of(PipelineOrder order, int64_t virtual_stages) {
@@ -45,7 +36,7 @@ TEST(PipelineDocs, PictureIsUpToDate) {
       fmt::format("{}\n{}\n{}\n{}", picture_of(PipelineOrder::kOneForwardOneBackward, 1),
                   picture_of(PipelineOrder::kInterleaved, 2), picture_of(PipelineOrder::kBreadthFirst, 2),
                   picture_of(PipelineOrder::kZeroBubble, 1));
-  EXPECT_THAT(documentation(), HasSubstr("```\n" + picture + "```\n"));
+  EXPECT_THAT(parallelism_docs(), HasSubstr("```\n" + picture + "```\n"));
 }
 
 struct OrderFormulas {
@@ -80,7 +71,7 @@ TEST(PipelineDocs, TableIsUpToDate) {
       "| order | v | bubble | simulated | live activations of stage s | simulated, s = 0 to 3 | gathers of a layer | "
       "simulated |\n|---|---|---|---|---|---|---|---|\n";
   for (const OrderFormulas& formulas : orders) table += row_of(formulas);
-  EXPECT_THAT(documentation(), HasSubstr(table));
+  EXPECT_THAT(parallelism_docs(), HasSubstr(table));
 }
 
 }  // namespace
