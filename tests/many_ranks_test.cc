@@ -42,8 +42,12 @@ TEST(ManyRanks, LayersMayShareTheBatchDifferently) {
     "reduce": "last", "threads": 1, "sequence_parallel": true, "layers": [
       {"dp": 2, "tp": 2}, {"dp": 1, "cp": 2, "tp": 2, "zero": 3}, {"dp": 4, "zero": 2},
       {"dp": 2, "cp": 2, "context": "heads", "activations": "full"}, {"tp": 4, "zero": 1}, {"dp": 2, "tp": 2}]})");
-  many.config.parallel = {.plan = plan, .zero = 1};
-  run_ranks(8, [&](int, Comm& comm) { Trainer(many.config, &comm).train(); });
+  // What two ranks began goes on with that plan, and what it has saved goes on with four ranks.
+  EXPECT_TRUE(train_ranks(many.config, {2, 2}, 3).stopped);
+  many.config.parallel.plan = plan;
+  EXPECT_TRUE(train_ranks(many.config, {8}, 7).stopped);
+  many.config.parallel.plan = "auto";
+  EXPECT_FALSE(train_ranks(many.config, {4, 2, 1, 3}).stopped);
   expect_same_course(many, one);
   EXPECT_TRUE(std::filesystem::exists(many.run_folder() / "model" / "model.safetensors"));
 }
