@@ -14,7 +14,7 @@ import tempfile
 
 import row
 import train_report
-from child_process import ChildFailed, run_child
+from child_process import run_child
 from train_bench import run_strata
 from workloads import WORKLOADS, write_inputs
 
@@ -118,17 +118,5 @@ def parse_arguments():
     return arguments
 
 
-def main():
-    arguments = parse_arguments()
-    try:
-        measured = measure(arguments)
-    except ChildFailed as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    row.write(arguments.results, "bf16", measured, report(measured))
-    print("\n".join(goal_lines(measured)), flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(row.run(parse_arguments(), "bf16", measure, report, goal_lines))

@@ -21,7 +21,7 @@ import tempfile
 import collectives_bench
 import row
 import train_report
-from child_process import ChildFailed, run_child
+from child_process import run_child
 from train_bench import WARM_UP_STEPS, config_toml, step_seconds, summarize
 from workloads import WORKLOADS, write_inputs
 
@@ -243,17 +243,5 @@ def measure(arguments):
             "command": ["bench/links_bench.py", *sys.argv[1:]]}
 
 
-def main():
-    arguments = parse_arguments()
-    try:
-        measured = measure(arguments)
-    except ChildFailed as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    row.write(arguments.results, "links", measured, report(measured))
-    print("\n".join(goal_lines(measured)), flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(row.run(parse_arguments(), "links", measure, report, goal_lines))

@@ -12,7 +12,6 @@ import tempfile
 
 import row
 import train_report
-from child_process import ChildFailed
 from train_bench import run_strata
 from workloads import WORKLOADS, write_inputs
 
@@ -89,19 +88,10 @@ def parse_arguments():
     return arguments
 
 
-def main():
-    arguments = parse_arguments()
-    try:
-        workloads = {name: measure_workload(WORKLOADS[name], arguments) for name in arguments.workloads}
-    except ChildFailed as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    measured = {"workloads": workloads, "machine": train_report.machine(),
-                "command": ["bench/ranks_bench.py", *sys.argv[1:]]}
-    row.write(arguments.results, "ranks", measured, report(measured))
-    print("\n".join(goal_lines(measured)), flush=True)
-    return 0
+def measure(arguments):
+    return {"workloads": {name: measure_workload(WORKLOADS[name], arguments) for name in arguments.workloads},
+            "machine": train_report.machine(), "command": ["bench/ranks_bench.py", *sys.argv[1:]]}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(row.run(parse_arguments(), "ranks", measure, report, goal_lines))

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the arithmetic of the row of many ranks; nothing is trained."""
 
+import argparse
+import contextlib
+import io
+import pathlib
+import tempfile
 import unittest
 
 import ranks_bench
+import row
+from child_process import ChildFailed
 from workloads import WORKLOADS
 
 
@@ -35,6 +42,16 @@ class RanksBench(unittest.TestCase):
         text = ranks_bench.report(measurement(1.0))
         self.assertIn("| gpt14m | zero1_in_turn | 1.250 | 0.800 |", text)
         self.assertEqual(text.count("gpt14m round"), 15)
+
+    def test_a_child_that_fails_is_told_and_leaves_no_result(self):
+        def fail(_):
+            raise ChildFailed("no such child")
+
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as told:
+            arguments = argparse.Namespace(results=pathlib.Path(folder))
+            self.assertEqual(row.run(arguments, "none", fail, None, None), 1)
+            self.assertEqual(list(arguments.results.iterdir()), [])
+        self.assertIn("no such child", told.getvalue())
 
 
 if __name__ == "__main__":

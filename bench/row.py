@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rows of the benchmark share: their common options, raw lines of trained rounds, and where results go."""
+"""What the rows of the benchmark share: options, raw lines of trained rounds, where results go, and how a row ends."""
 
 import argparse
 import json
 import pathlib
+import sys
+
+from child_process import ChildFailed
 
 BENCH = pathlib.Path(__file__).resolve().parent
 
@@ -37,3 +40,15 @@ def write(results, name, measured, text):
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{name}.json").write_text(json.dumps(measured, indent=1) + "\n")
     (results / f"{name}.md").write_text(text)
+
+
+def run(arguments, name, measure, report, goal_lines):
+    """Measures, writes what report() makes of it and prints the goals; the exit code. A child that fails is told."""
+    try:
+        measured = measure(arguments)
+    except ChildFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    write(arguments.results, name, measured, report(measured))
+    print("\n".join(goal_lines(measured)), flush=True)
+    return 0
